@@ -262,6 +262,8 @@ def test_the_program_keeps_its_signal_handlers(engines: list[MemoryEngine], tmp_
         ({"policy": "ds2", "mst_study": "study"}, "'ds2' uses no throughput study; use policy 'mst'"),
         ({"policy": "ds2", "profile": "study"}, "'ds2' uses no profile; use policy 'stepwise'"),
         ({"policy": "stepwise"}, "requires 'profile': the directory of a study by 'penstock profile'"),
+        ({"policy": "curves"}, "requires 'curves': the directory of a study by 'penstock curves', or a file"),
+        ({"policy": "ds2", "curves": "study"}, "'ds2' uses no performance curves; use policy 'curves'"),
         ({"profile": "study"}, "Without a policy nothing uses the profile"),
         ({"policy": "mst"}, "'mst' requires 'executors'"),
         ({"policy": "drs", "latency_s": -1.0}, "latency_s is -1.0; it must be a finite number above 0"),

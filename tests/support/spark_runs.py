@@ -45,7 +45,10 @@ def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
     replicas = {region.name: chance.randint(1, MAX_REPLICAS) if region.replicable else 1 for region in parallel}
     wished = {operator.name for operator in flow.operators if operator.kind is not Kind.SINK and chance.random() < 0.4}
-    return plan_of(flow, replicas, wished)
+    plan = plan_of(flow, replicas, wished)
+    # Replicas of operators without state receive unequal shares of the rows.
+    rates = {name: tuple(chance.uniform(1.0, 3.0) for _ in range(count)) for name, count in replicas.items()}
+    return plan.replace(rates={name: own for name, own in rates.items() if chance.random() < 0.4})
 
 
 def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: float = 500.0) -> None:

@@ -26,7 +26,10 @@ SHAPES = ("chain", "diamond", "loop", "join", "single", "skewed")
 LOADS = ("flat", "step", "ramp", "spike", "sine", "noise", "day", "bursts")
 ENGINES = ("row-by-row", "micro-batch")
 WITHOUT_POLICY = "none"  # the first plan is kept
-ARENA_POLICIES = (*(name for name, entry in POLICIES.items() if not entry.needs_profile), WITHOUT_POLICY)
+ARENA_POLICIES = (
+    *(name for name, entry in POLICIES.items() if not (entry.needs_profile or entry.needs_curves)),
+    WITHOUT_POLICY,
+)
 DEVELOPMENT_SEEDS, HELD_OUT_SEEDS = (1, 3), (2, 4)
 MATCHES_FILE = "matches.jsonl"
 

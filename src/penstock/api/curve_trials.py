@@ -277,6 +277,6 @@ class _SimulatedUsage:
         if not behaviour.curve:
             return min(100.0, 100.0 * behaviour.cpu_share * busy_s / span_s), 0.0
         curve = curve_from_points({int(threads): point for threads, point in behaviour.curve.items()})
-        point = curve.at(self._engine.plan.threads[self._operator])
+        point = curve.at(self._engine.plan.bundles(self._operator, 1)[0])
         load = min(1.0, rows / span_s / point.rows_per_s)
         return load * point.cpu, load * point.memory

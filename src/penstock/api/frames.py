@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.measure.window import OperatorWindow, Window
-from penstock.plan.plan import Plan, diff
+from penstock.plan.plan import Plan, Threads, diff
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,5 +264,5 @@ def _latency_s(outcome: PlanOutcome | None) -> float | None:
     return None if outcome is None else outcome.latency_s
 
 
-def _plan_cells(plan: Plan) -> tuple[int, dict[str, int], tuple[str, ...], dict[str, int]]:
+def _plan_cells(plan: Plan) -> tuple[int, dict[str, int], tuple[str, ...], dict[str, Threads]]:
     return plan.slots, dict(plan.replicas), tuple(sorted(plan.cuts)), dict(plan.threads)

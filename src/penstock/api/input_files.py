@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.api.spark_session import SessionOnDemand
 from penstock.dataflow import Dataflow, DataflowError
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.dataflow.load import load
 from penstock.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from penstock.models.curve import Curve
 
 
 def read_file(path: Path, content: str) -> bytes:
@@ -62,3 +66,11 @@ def dataflow_from(flow: Dataflow | str, spark: SessionOnDemand | None = None) ->
         raise DataflowError(f"flow is {flow!r}; it must be a Dataflow, 'FILE[:name]' or 'MODULE[:name]'.")
     dataflow.check()
     return dataflow
+
+
+def curves_at(path: Path) -> dict[str, Curve]:
+    """Return the performance curves of a JSON file, or of the directory of a study."""
+    from penstock.models.curve import curves_from_json
+    from penstock.study.curves.measured_curve import CURVES_FILE
+
+    return curves_from_json(read_file(path / CURVES_FILE if path.is_dir() else path, "curves"))

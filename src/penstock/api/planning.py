@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from penstock.api.input_files import dataflow_from, read_file
+from penstock.api.input_files import curves_at, dataflow_from, read_file
 from penstock.api.policy_options import OptionError
 from penstock.api.record import RunRecord, open_run
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PlanError
-from penstock.plan import default_plan
+from penstock.plan import Routing, default_plan
 
 if TYPE_CHECKING:
     from penstock.planning.stations import AssignmentResult, StationsDocument
@@ -76,6 +76,8 @@ def allocate(
     vms: str | Path | None = None,
     like: RunRecord | str | Path | None = None,
     plan: str | Path | None = None,
+    routing: Routing = "capacity",
+    groups: bool | None = None,
 ) -> ScheduleReport:
     """Allocate threads, slots and VMs for an input rate in rows/s, and predict the rate that they sustain.
 
@@ -93,24 +95,24 @@ def allocate(
         vms: JSON file with the sizes of VMs that can be rented. By default each slot is a VM.
         like: A record, or the directory of a run, whose measured selectivities are used.
         plan: File to write the plan to, for `penstock.run`. A plan that does not sustain the rate is not written.
+        routing: Replicas receive rows in proportion to what they sustain ("capacity"), or all the same ("even").
+        groups: Whether the plan has groups of executors, which require a cluster. By default it has them if the sizes
+            of VMs are given.
 
     Raises:
         PlanError: The plan does not sustain the rate, and a file for it is given.
         PenstockError: A file cannot be read, or the rate cannot be reached.
     """
-    from penstock.models.curve import curves_from_json
     from penstock.models.flow import flow_from_json
     from penstock.planning.thread_plan import tasks_of, thread_plan
     from penstock.planning.thread_schedule import schedule_threads
-    from penstock.planning.vms import ONE_SLOT, sizes_from_json
-    from penstock.report.thread_schedule import schedule_report
-    from penstock.study.curves.measured_curve import CURVES_FILE
+    from penstock.planning.vms import ONE_SLOT, acquire, sizes_from_json
+    from penstock.report.thread_schedule import UseReport, schedule_report
 
     is_document = isinstance(dataflow, Path) or (isinstance(dataflow, str) and dataflow.endswith(".json"))
     if is_document and (plan is not None or like is not None):
         raise OptionError("A plan requires a dataflow of operators: give FILE[:name] instead of a JSON file.")
-    file = Path(curves) / CURVES_FILE if Path(curves).is_dir() else Path(curves)
-    measured = curves_from_json(read_file(file, "curves"))
+    measured = curves_at(Path(curves))
     sizes = (ONE_SLOT,) if vms is None else sizes_from_json(read_file(Path(vms), "VM sizes"))
     if isinstance(dataflow, Path) or is_document:
         flow = flow_from_json(read_file(Path(str(dataflow)), "dataflow"))
@@ -119,7 +121,8 @@ def allocate(
     declared = dataflow_from(dataflow)
     tasks, used = tasks_of(declared, measured, _selectivities(like))
     schedule = schedule_threads(tasks, rate, used, method=method, mapping=mapping, sizes=sizes)
-    planned = thread_plan(declared, schedule, used, measured)
+    has_groups = groups if groups is not None else vms is not None
+    planned = thread_plan(declared, schedule, used, measured, routing=routing, groups=has_groups)
     shortfall = planned.shortfall(rate)
     if plan is not None:
         if shortfall is not None:
@@ -131,6 +134,11 @@ def allocate(
     return msgspec.structs.replace(
         schedule_report(schedule, used, sizes),
         plan=planned.plan,
+        plan_price_per_h=acquire(planned.plan.slots, sizes).price_per_h,
+        plan_use={
+            name: UseReport(cpu=use.cpu, memory=use.memory)
+            for name, use in planned.use(used, schedule.flow, rate).items()
+        },
         plan_rows_per_s=planned.rows_per_s,
         plan_binding=planned.binding or None,
         plan_notes=planned.notes if shortfall is None else (shortfall, *planned.notes),

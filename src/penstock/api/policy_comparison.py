@@ -60,7 +60,11 @@ def compare_policies(
     arena = ArenaOptions(
         slots=slots, starts=starts, duration=Duration(windows=windows, window_s=window_s), seed=seed, trace=load
     )
-    names = [name for name, entry in POLICIES.items() if not entry.sets_executors and not entry.needs_profile]
+    names = [
+        name
+        for name, entry in POLICIES.items()
+        if not (entry.sets_executors or entry.needs_profile or entry.needs_curves)
+    ]
     options = [_options(name, slots, window_s) for name in names]
     results = []
     for engine in engines:

@@ -9,6 +9,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from penstock.api.input_files import curves_at
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.catalogue import POLICIES
 from penstock.control.quiet_hours import QuietHours
@@ -62,6 +63,7 @@ class PolicyOptions:
     replica_s: float = 0.0
     profile: Path | None = None  # directory of a study by `penstock.profile`
     drift_s: float = 60.0
+    curves: Path | None = None  # directory of a study by `penstock.measure_curves`, or a JSON file
     queue: Queue | None = None  # model of a station; None: M/M/k row by row, the micro-batch model in micro-batches
     alpha: float | None = None  # weight of earlier windows in exponential smoothing; None: the mean of `windows`
     workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
@@ -120,6 +122,13 @@ class PolicyOptions:
             raise OptionError(
                 f"Policy '{self.policy}' requires 'profile': the directory of a study by 'penstock profile'."
             )
+        if entry.needs_curves and self.curves is None:
+            raise OptionError(
+                f"Policy '{self.policy}' requires 'curves': the directory of a study by 'penstock curves', or a file."
+            )
+        if self.curves is not None and not entry.needs_curves:
+            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.needs_curves)
+            raise OptionError(f"Policy '{self.policy}' uses no performance curves; use policy {users} with curves.")
         if self.queue is not None and self.policy != "drs":
             raise OptionError(f"Policy '{self.policy}' has no queueing model; use policy 'drs' for one.")
         if self.alpha is not None and entry.evaluates_changes:
@@ -175,6 +184,7 @@ class PolicyOptions:
             "the quantile": self.quantile,
             "the throughput study": self.mst_study,
             "the profile": self.profile,
+            "the performance curves": self.curves,
             "the number of executors": self.executors,
             "the adaptation parameters": self.adaptation,
             "the queueing model": self.queue,
@@ -231,6 +241,7 @@ def create_policy(options: PolicyOptions) -> Policy:
         profile=profile,
         program_changed=profile is not None and has_changed(profile, options),
         drift_s=options.drift_s,
+        curves=None if options.curves is None else curves_at(options.curves),
     )
     hours = None if options.quiet_hours is None else QuietHours.parse(options.quiet_hours)
     return guarded_policy(

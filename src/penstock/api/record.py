@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from penstock.api.input_files import plan_from
 from penstock.api.notebook import html_grid, html_table
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Threads, threads_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,14 +268,16 @@ class RunRecord:
         """
         return self.rescale_operators(replicas, timeout_s=timeout_s)
 
-    def rescale_operators(self, replicas: dict[str, int], *, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
+    def rescale_operators(self, replicas: Mapping[str, Threads], *, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
         """Set the number of replicas of operators by name, or of threads: `{"count": 4, "lookup.threads": 64}`.
 
-        Threads change without a restart of a query, within half a second, also in a batch that is running.
+        `{"lookup.threads": (60, 60, 40)}` gives each of three replicas its own number, and rows in proportion to it.
+        Threads change without a restart of a query, within half a second, also in a batch that is running. A query
+        restarts if the shares of the rows change that its replicas receive.
         """
         from penstock.control.requests import Rescale
 
-        return self._request(Rescale(replicas=replicas), timeout_s)
+        return self._request(Rescale(replicas=dict(replicas)), timeout_s)
 
     def cut(self, *operators: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
         """Cut after operators: `cut("split")` runs the operators behind `split` in a query of their own."""
@@ -410,5 +412,5 @@ def _plan_text(plan: Plan | None) -> str:
     if plan is None:
         return "-"
     replicas = ", ".join(f"{operator} x{count}" for operator, count in plan.replicas.items())
-    replicas += "".join(f", {operator} with {count} threads" for operator, count in plan.threads.items())
+    replicas += "".join(f", {operator} with {threads_text(own)} threads" for operator, own in plan.threads.items())
     return f"{replicas}; {plan.slots_by_group}" if replicas else plan.slots_by_group

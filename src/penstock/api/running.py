@@ -32,7 +32,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.sources import never_ends
 from penstock.engines.spark import early_jvm
-from penstock.plan import Plan, validated
+from penstock.plan import Plan, Routing, validated
 
 if TYPE_CHECKING:
     from penstock.control.loop import OnWindow, Stopped
@@ -59,6 +59,7 @@ def run(
     cluster: str | Path | None = None,
     confs: Mapping[str, str] | None = None,
     plan: Plan | str | Path | None = None,
+    routing: Routing | None = None,
     policy: str | None = None,
     mode: Mode = "recommend",
     latency_s: float | None = None,
@@ -81,6 +82,7 @@ def run(
     profile: str | Path | None = None,
     drift_s: float = 60.0,
     price_per_slot_hour: float | None = None,
+    curves: str | Path | None = None,
     window_s: float | None = None,
     batch_s: float = 2.0,
     sample_every: int = 16,
@@ -106,6 +108,8 @@ def run(
         confs: Spark properties of the session to create.
         plan: The plan to start with, as a value or as a JSON file. The default is the last plan of the run, or the
             default plan.
+        routing: Rows of replicas with different numbers of threads or rates: "capacity" gives each replica rows in
+            proportion to them, "even" gives all replicas the same. The default is the routing of the plan.
         policy: The name of a scaling policy in `penstock.control.policies.catalogue.POLICIES`. The default is "auto" if
             a latency target or a limit is given; otherwise the plan is fixed.
         mode: "recommend" records decisions, "active" also applies them, "off" makes none.
@@ -133,6 +137,7 @@ def run(
         drift_s: Time for which the backlog or the latency must be above its threshold, although the profile sustained
             the rate, before the plan is recalibrated (policy stepwise).
         price_per_slot_hour: Price of a slot for one hour, in any currency. The status and the report contain the cost.
+        curves: Directory of a study by `penstock.measure_curves`, or a JSON file with curves (policy curves).
         window_s: Length of a measurement window; default: 1 s with policy organic, which has periods of its own, else
             2 s.
         batch_s: Duration that micro-batches aim at while rows are waiting.
@@ -177,6 +182,7 @@ def run(
         replica_s=replica_s,
         profile=None if profile is None else Path(profile),
         drift_s=drift_s,
+        curves=None if curves is None else Path(curves),
     ).with_default_policy()
     if window_s is None:
         window_s = default_window_s(options.policy)
@@ -199,15 +205,18 @@ def run(
         remarks += profile_remarks(options)
         if until_idle:
             check_ends(dataflow)
+        first_plan = None if plan is None else validated(dataflow, plan_from(plan))
+        if first_plan is not None and routing is not None:
+            first_plan = first_plan.replace(routing=routing)
         launch = Launch(
             flow=dataflow,
             flow_file=flow if isinstance(flow, str) else _NO_FILE,
             directory=Path("runs") / dataflow.name if directory is None else directory,
             target=target,
-            plan=None if plan is None else validated(dataflow, plan_from(plan)),
+            plan=first_plan,
             options=options,
             window_s=window_s,
-            engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka),
+            engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka, routing=routing),
             until_idle=until_idle,
             on_window=on_window,
             launched_s=launched_s,

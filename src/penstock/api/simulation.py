@@ -22,7 +22,7 @@ from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.regions import regions
-from penstock.plan import Plan, default_plan
+from penstock.plan import Plan, Routing, default_plan
 from penstock.plan.plan import diff
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def simulate(
     behaviour: Behaviour | str | Path | None = None,
     engine: EngineMode = "row-by-row",
     plan: Plan | str | Path | None = None,
+    routing: Routing | None = None,
     slots: int | None = None,
     window_s: float = 10.0,
     seed: int = 0,
@@ -120,6 +121,7 @@ def simulate(
     replica_s: float = 0.0,
     profile: str | Path | None = None,
     drift_s: float = 60.0,
+    curves: str | Path | None = None,
     queue: Queue | None = None,
 ) -> Simulation:
     """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
@@ -133,6 +135,7 @@ def simulate(
         behaviour: Cost of the operators, as a value or as a JSON file; give either this or `like`.
         engine: "row-by-row", "micro-batch" (as Spark works) or "fluid" (fast approximation).
         plan: The plan to start with; default: the default plan for `slots`.
+        routing: "capacity" or "even"; default: as in the plan.
         slots: Number of slots; default: the slots of the run `like`, otherwise 2.
         seed: Seed of the random numbers.
         quiet_hours: Hours of each day without a plan change, such as "22:00-06:00". The trace begins at midnight.
@@ -177,6 +180,7 @@ def simulate(
         replica_s=replica_s,
         profile=None if profile is None else Path(profile),
         drift_s=drift_s,
+        curves=None if curves is None else Path(curves),
         micro_batch=engine == "micro-batch",
         queue=queue,
     ).with_default_policy()
@@ -197,10 +201,11 @@ def simulate(
         options.for_flow(dataflow),
         executor_cores=options.executor_cores or costs.cluster.slots_per_executor,
     )
+    first = _first_plan(dataflow, available, engine) if plan is None else plan_from(plan)
     simulated = SimulatedEngine(
         dataflow,
         costs,
-        plan=_first_plan(dataflow, available, engine) if plan is None else plan_from(plan),
+        plan=first if routing is None else first.replace(routing=routing),
         mode=engine,
         seed=seed,
     )

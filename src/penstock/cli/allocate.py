@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from penstock.cli.parameters import ABOVE_0
+from penstock.cli.parameters import ABOVE_0, ROUTING
 
 if TYPE_CHECKING:
+    from penstock.plan import Routing
     from penstock.report.thread_schedule import ScheduleReport
 
 
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 @click.option("--vms", type=click.Path(path_type=Path), help="VM sizes and prices (JSON).  [default: one slot per VM]")
 @click.option("--like", type=click.Path(path_type=Path), help="Directory of a run whose selectivities are used.")
 @click.option("--plan", type=click.Path(path_type=Path), help="File to write the plan to, for run --plan.")
+@ROUTING
+@click.option(
+    "--groups/--no-groups",
+    default=None,
+    help="Give operators executors of their own; requires a cluster.  [default: with --vms]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, including the slot of each thread and the routes.")
 def command(
     dataflow: str,
@@ -46,12 +53,14 @@ def command(
     vms: Path | None,
     like: Path | None,
     plan: Path | None,
+    routing: Routing,
+    groups: bool | None,
     as_json: bool,
 ) -> None:
     """Allocate threads, slots and VMs for a dataflow at a rate, and predict the rate that they sustain.
 
-    For a dataflow of operators, --plan writes a plan with replicas, threads and cuts. A plan that does not sustain the
-    rate is not written.
+    For a dataflow of operators, --plan writes a plan with replicas, threads, cuts and groups of executors. A plan that
+    does not sustain the rate is not written.
 
     \b
     Example:
@@ -61,7 +70,18 @@ def command(
     """
     from penstock.api.planning import allocate
 
-    result = allocate(dataflow, rate=rate, curves=curves, method=method, mapping=mapping, vms=vms, like=like, plan=plan)
+    result = allocate(
+        dataflow,
+        rate=rate,
+        curves=curves,
+        method=method,
+        mapping=mapping,
+        vms=vms,
+        like=like,
+        plan=plan,
+        routing=routing or "capacity",
+        groups=groups,
+    )
     if as_json:
         click.echo(result.to_json())
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ class Finite(click.FloatRange):
 
 
 ABOVE_0 = Finite(min=0, min_open=True)
+ROUTING = click.option(
+    "--routing",
+    type=click.Choice(["capacity", "even"]),
+    help="Rows of each replica: in proportion to what it sustains, or all the same.  [default: as in the plan]",
+)
 SHARE = Finite(min=0, max=1, min_open=True, max_open=True)
 TIMEOUT = click.option(
     "--timeout-s", type=Finite(min=0.0), default=120.0, show_default=True, help="Seconds to wait for the answer."
@@ -162,6 +167,16 @@ def counts_by_name(words: Iterable[str], form: str, example: str) -> dict[str, i
         if value != int(value):
             raise click.UsageError(f"'{name}={value:g}': the number must be a whole number")
     return {name: int(value) for name, value in numbers.items()}
+
+
+def thread_counts_by_name(words: Collection[str]) -> dict[str, int | tuple[int, ...]]:
+    """Parse OPERATOR=REPLICAS and OPERATOR.threads=THREADS words; THREADS may be a list such as 60,60,40."""
+    lists = {word for word in words if "," in word.partition("=")[2]}
+    counts: dict[str, int | tuple[int, ...]] = {}
+    counts |= counts_by_name((word for word in words if word not in lists), "OPERATOR=REPLICAS", "count=4")
+    for name, numbers in texts_by_name(lists, "OPERATOR.threads=THREADS").items():
+        counts[name] = Counts(required=True).convert(numbers, None, None)
+    return counts
 
 
 def texts_by_name(words: Iterable[str], option: str) -> dict[str, str]:

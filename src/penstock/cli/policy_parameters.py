@@ -127,6 +127,11 @@ def policy_parameters(*, mode: Mode) -> Option:
                 show_default=True,
                 help="Time above a threshold after which the data counts as changed (stepwise).",
             ),
+            click.option(
+                "--curves",
+                type=click.Path(path_type=Path),
+                help="Directory of a study by 'penstock curves', or a JSON file with curves (curves).",
+            ),
         ]
     )
 

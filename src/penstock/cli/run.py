@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.parameters import KAFKA_OPTION, Finite, json_option, texts_by_name
+from penstock.cli.parameters import KAFKA_OPTION, ROUTING, Finite, json_option, texts_by_name
 from penstock.cli.policy_parameters import api_parameters, policy_parameters
 
 _EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of commands that a signal ended
@@ -29,6 +29,7 @@ _EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of comma
     help="Spark configuration property, as in spark-submit. May be repeated.",
 )
 @click.option("--plan", type=click.Path(path_type=Path), help="JSON file of the plan to start with.")
+@ROUTING
 @click.option(
     "--window-s",
     type=Finite(min=0.1),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.api.simulation import ENGINES
-from penstock.cli.parameters import ABOVE_0, Finite, json_option
+from penstock.cli.parameters import ABOVE_0, ROUTING, Finite, json_option
 from penstock.cli.policy_parameters import api_parameters, policy_parameters
 
 
@@ -24,6 +24,7 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
     "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="Kind of simulated engine."
 )
 @click.option("--plan", type=click.Path(path_type=Path), help="JSON file of the plan to start with.")
+@ROUTING
 @click.option(
     "--slots", type=click.IntRange(min=1), help="Number of slots.  [default: as in the run --like, otherwise 2]"
 )

@@ -18,7 +18,7 @@ import msgspec
 from penstock.control.plan_changes import change_plan, error_record, error_text
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Applied, RunnableEngine
-from penstock.plan import Plan, recut, rescaled, validated
+from penstock.plan import Plan, Threads, recut, rescaled, validated
 from penstock.store import Store
 from penstock.store.errors import StoreError
 from penstock.store.lock import Owner, owner
@@ -39,10 +39,14 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Rescale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rescale"):
-    replicas: dict[str, int]  # by operator; threads by "<operator>.threads"
+    replicas: dict[str, Threads]  # by operator; threads by "<operator>.threads"
 
     def __str__(self) -> str:
-        return " ".join(["rescale", *(f"{name}={count}" for name, count in self.replicas.items())])
+        return " ".join(["rescale", *(f"{name}={_count(count)}" for name, count in self.replicas.items())])
+
+
+def _count(count: Threads) -> str:
+    return str(count) if isinstance(count, int) else ",".join(map(str, count))
 
 
 class Recut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="recut"):

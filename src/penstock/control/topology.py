@@ -103,7 +103,16 @@ class Topology:
         counts = plan.replicas | replicas
         if counts == plan.replicas and cuts <= plan.cuts:
             return plan
-        return plan.replace(replicas=counts, cuts=(plan.cuts | cuts | self.cuts_for(counts)) - self.forbidden_cuts)
+        cuts = (plan.cuts | cuts | self.cuts_for(counts)) - self.forbidden_cuts
+        return self._with_fitting_bundles(plan.replace(replicas=counts, cuts=cuts))
+
+    def _with_fitting_bundles(self, plan: Plan) -> Plan:
+        """Return the plan without lists of threads and rates that are for another number of replicas."""
+        lists = {name: own for name, own in plan.threads.items() if isinstance(own, tuple)} | plan.rates
+        if not lists:
+            return plan
+        replicas = {name: plan.replicas[region.name] for region in self.regions for name in region.operators}
+        return plan.with_equal_replicas(name for name, own in lists.items() if len(own) != replicas[name])
 
     def cuts_for(self, replicas: dict[str, int]) -> frozenset[str]:
         """Return the cuts that these replica counts require."""
@@ -116,6 +125,7 @@ class Topology:
 
     def successor(self, plan: Plan, wanted: Plan) -> Plan:
         """Return the wanted plan, with the cuts of the current plan if a run cannot remove them."""
+        wanted = self._with_fitting_bundles(wanted)
         return with_permanent_cuts(self.flow, plan, wanted) if self._shares_queries else wanted
 
     def removable_cuts(self, plan: Plan) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from penstock.plan.build import default_plan, recut, rescaled
 from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.pipelines import Pipeline, pipelines
-from penstock.plan.plan import ExecutorGroup, Plan, PlanDiff, diff
+from penstock.plan.plan import ExecutorGroup, Plan, PlanDiff, Routing, Threads, diff, threads_text
 from penstock.plan.succession import check_successor, with_permanent_cuts
 from penstock.plan.validation import validated, with_remaining_threads
 
@@ -12,6 +12,8 @@ __all__ = [
     "Pipeline",
     "Plan",
     "PlanDiff",
+    "Routing",
+    "Threads",
     "check_successor",
     "default_plan",
     "diff",
@@ -20,6 +22,7 @@ __all__ = [
     "recut",
     "required_cuts",
     "rescaled",
+    "threads_text",
     "validated",
     "with_permanent_cuts",
     "with_remaining_threads",

@@ -9,7 +9,7 @@ from penstock.dataflow.errors import DataflowError, PlanError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
 from penstock.plan.cuts import required_cuts
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Threads
 from penstock.plan.validation import check_count, counts_by_first_operator, validated
 
 _THREADS = ".threads"  # names of operators contain no dot
@@ -41,23 +41,37 @@ def default_plan(
     return validated(flow, Plan(dataflow=flow.name, cuts=cuts, replicas=counts, slots=slots))
 
 
-def rescaled(flow: Dataflow, plan: Plan, counts: Mapping[str, int]) -> Plan:
+def rescaled(flow: Dataflow, plan: Plan, counts: Mapping[str, Threads]) -> Plan:
     """Return the plan with other numbers of replicas or threads, and with the cuts that they require.
 
     Args:
         flow: The dataflow that the plan is for.
         plan: The plan to change. It keeps its cuts and slots.
-        counts: New number of replicas by operator name, or of threads by "<operator>.threads". Operators that are
-            replicated together change together.
+        counts: New number of replicas by operator name, or of threads by "<operator>.threads": one number for all
+            replicas, or one for each. Operators that are replicated together change together. If their number of
+            replicas changes, all replicas get the largest number of threads that one of them has.
 
     Raises:
         PlanError: An operator is unknown, or a count is not allowed for it.
     """
     threads = {name.removesuffix(_THREADS): count for name, count in counts.items() if name.endswith(_THREADS)}
-    others = {name: count for name, count in counts.items() if not name.endswith(_THREADS)}
-    replicas = counts_by_first_operator(_declared(flow), plan.replicas) | counts_by_first_operator(flow, others)
+    others: dict[str, int] = {}
+    for name, count in counts.items():
+        if not name.endswith(_THREADS):
+            if not isinstance(count, int):
+                raise PlanError(f"{count} replicas are given for '{name}'; give one whole number.")
+            others[name] = count
+    before = counts_by_first_operator(_declared(flow), plan.replicas)
+    replicas = before | counts_by_first_operator(flow, others)
+    changed = {name for name, count in replicas.items() if before.get(name) != count}
+    plan = plan.with_equal_replicas(
+        name for region in regions(flow) if region.name in changed for name in region.operators
+    )
+    # Rates that were measured with other threads do not apply any more.
+    rates = {name: own for name, own in plan.rates.items() if name not in threads}
     cuts = plan.cuts | frozenset(required_cuts(flow, replicas))
-    return validated(flow, plan.replace(replicas=replicas, threads=plan.threads | threads, cuts=cuts))
+    plan = plan.replace(replicas=replicas, threads=plan.threads | threads, rates=rates, cuts=cuts)
+    return validated(flow, plan)
 
 
 def recut(flow: Dataflow, plan: Plan, *, cut: Iterable[str] = (), fuse: Iterable[str] = ()) -> Plan:

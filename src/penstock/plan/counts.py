@@ -10,3 +10,12 @@ def slots_text(count: int) -> str:
     ('1 slot', '2 slots')
     """
     return "1 slot" if count == 1 else f"{count} slots"
+
+
+def thread_text(count: int) -> str:
+    """Return a number of threads as it is written in a sentence.
+
+    >>> thread_text(1), thread_text(2)
+    ('1 thread', '2 threads')
+    """
+    return "1 thread" if count == 1 else f"{count} threads"

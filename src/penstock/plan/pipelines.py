@@ -20,6 +20,8 @@ class Pipeline:
     replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
     state: tuple[str, ...]  # the operators that keep state
     groups: tuple[tuple[str, str], ...] = ()  # operator -> group of executors, for those that have one
+    # operator -> shares of its rows by replica, for operators whose replicas do not have equal shares
+    shares: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     @property
     def output(self) -> str:
@@ -73,6 +75,17 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
                 replicas=tuple((name, replicas[name]) for name in order if name in replicas),
                 state=tuple(name for name in order if flow[name].kind.has_state),
                 groups=tuple((name, group_of[name]) for name in order if name in group_of),
+                shares=_shares(flow, plan, order),
             )
         )
+    return tuple(result)
+
+
+def _shares(flow: Dataflow, plan: Plan, members: list[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Return the shares of operators without state. Operators of a pipeline that are replicated together share them."""
+    result = []
+    for region in regions(flow):
+        own = [name for name in region.operators if name in members]
+        if region.kind is Kind.STATELESS and (shares := plan.shares(own)):
+            result += [(name, shares) for name in own]
     return tuple(result)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+import math
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -12,6 +13,8 @@ from penstock.dataflow.json_document import JsonDocument
 from penstock.plan.counts import slots_text
 
 Value = TypeVar("Value")
+Threads = int | tuple[int, ...]  # one number for all replicas, or one number for each of them
+Routing = Literal["capacity", "even"]
 
 
 class ExecutorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,8 +35,11 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
         cuts: Operators whose output goes through a channel, so that the next operator is in another query.
         replicas: Replicas by operator name. Operators that are replicated together have one entry: a plan may name any
             of them, and a validated plan names the first.
-        threads: Calls in flight per replica, by name of an operator that is declared with threads. A validated plan
-            contains all of them.
+        threads: Calls in flight per replica, by name of an operator that is declared with threads: one number for all
+            replicas, or a list with a number for each replica. A validated plan contains all of these operators.
+        rates: Rows/s that each replica of an operator sustains, as a list. Replicas receive rows in proportion to them.
+            Without rates, replicas with different numbers of threads receive rows in proportion to the threads.
+        routing: "even" gives all replicas the same number of rows, whatever they sustain.
         slots: Number of tasks that run at the same time, in all groups and outside of them.
         groups: Groups of executors by name. Operators without a group run on the other executors, or in the group of
             an operator with which they share a stage.
@@ -46,9 +52,11 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
     dataflow: str
     cuts: frozenset[str] = frozenset()
     replicas: dict[str, int] = {}
-    threads: dict[str, int] = {}
+    threads: dict[str, Threads] = {}
     slots: int
     groups: dict[str, ExecutorGroup] = {}
+    rates: dict[str, tuple[float, ...]] = {}
+    routing: Routing = "capacity"
 
     @property
     def group_slots(self) -> int:
@@ -70,6 +78,65 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
         """The name of the group of each operator that has one."""
         return {operator: name for name, group in self.groups.items() for operator in group.operators}
 
+    def bundles(self, operator: str, replicas: int) -> tuple[int, ...]:
+        """Return the threads of each replica of an operator.
+
+        >>> plan = Plan(dataflow="shop", threads={"lookup": (60, 60, 40)}, slots=3)
+        >>> plan.bundles("lookup", 3), plan.bundles("parse", 2)
+        ((60, 60, 40), (1, 1))
+        """
+        threads = self.threads.get(operator, 1)
+        return (threads,) * replicas if isinstance(threads, int) else threads
+
+    def shares(self, operators: Iterable[str]) -> tuple[float, ...]:
+        """Return the share of the rows of each replica of operators in the same tasks; empty if they are equal.
+
+        The rates of an operator determine them, and otherwise its threads. If several operators have different
+        replicas, each replica counts as much as its weakest operator allows.
+
+        >>> plan = Plan(dataflow="shop", threads={"lookup": (60, 60, 40)}, slots=3)
+        >>> plan.shares(["parse", "lookup"]), plan.replace(routing="even").shares(["lookup"])
+        ((0.375, 0.375, 0.25), ())
+        >>> plan.replace(rates={"lookup": (40.0, 40.0, 20.0)}).shares(["lookup"])
+        (0.4, 0.4, 0.2)
+        """
+        if self.routing == "even":
+            return ()
+        weights = [_weights(self.rates.get(name) or self.threads.get(name, 1)) for name in operators]
+        unequal = [own for own in weights if len(set(own)) > 1]
+        if not unequal:
+            return ()
+        return _weights(tuple(map(min, zip(*unequal, strict=True))))
+
+    def with_equal_replicas(self, operators: Iterable[str]) -> Plan:
+        """Return the plan without rates of these operators, and with the largest number of threads in all replicas.
+
+        A plan with another number of replicas needs this, because lists have a number for each replica.
+        """
+        names = set(operators)
+        threads = {
+            name: max(own) if name in names and isinstance(own, tuple) else own for name, own in self.threads.items()
+        }
+        return self.replace(threads=threads, rates={name: own for name, own in self.rates.items() if name not in names})
+
+
+def _weights(numbers: Threads | tuple[float, ...]) -> tuple[float, ...]:
+    if isinstance(numbers, int):
+        return ()
+    total = math.fsum(numbers)
+    return tuple(number / total for number in numbers)
+
+
+def threads_text(threads: Threads) -> str:
+    """Return threads in words.
+
+    >>> threads_text(8), threads_text((60, 60, 40))
+    ('8', '60, 60 and 40')
+    """
+    if isinstance(threads, int):
+        return str(threads)
+    return " and ".join([", ".join(map(str, threads[:-1])), str(threads[-1])])
+
 
 class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The changes from one plan to another; `str()` describes them in words."""
@@ -78,25 +145,33 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
     cuts_removed: tuple[str, ...]
     replicas: dict[str, tuple[int | None, int | None]]  # operator -> (before, after)
     slots: tuple[int, int] | None
-    threads: dict[str, tuple[int | None, int | None]] = {}  # operator -> (before, after)
+    threads: dict[str, tuple[Threads | None, Threads | None]] = {}  # operator -> (before, after)
     groups: dict[str, tuple[ExecutorGroup | None, ExecutorGroup | None]] = {}  # name -> (before, after)
+    rates: dict[str, tuple[tuple[float, ...] | None, tuple[float, ...] | None]] = {}  # operator -> (before, after)
+    routing: tuple[Routing, Routing] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether the two plans are equal."""
         changes = (self.cuts_added, self.cuts_removed, self.replicas, self.threads, self.slots, self.groups)
-        return not any(changes)
+        return not any((*changes, self.rates, self.routing))
 
     def __str__(self) -> str:
         parts = [f"cut after {name}" for name in self.cuts_added]
         parts += [f"no cut after {name}" for name in self.cuts_removed]
         parts += [f"{operator}: {before} -> {after} replicas" for operator, (before, after) in self.replicas.items()]
-        parts += [f"{operator}: {before} -> {after} threads" for operator, (before, after) in self.threads.items()]
+        parts += [
+            f"{operator}: {_threads(before)} -> {_threads(after)} threads"
+            for operator, (before, after) in self.threads.items()
+        ]
         if self.slots:
             parts.append(f"slots: {self.slots[0]} -> {self.slots[1]}")
         parts += [
             f"group {name}: {before or 'none'} -> {after or 'none'}" for name, (before, after) in self.groups.items()
         ]
+        parts += [f"{operator}: rows by {_rates(after)}" for operator, (_, after) in self.rates.items()]
+        if self.routing:
+            parts.append(f"routing: {self.routing[0]} -> {self.routing[1]}")
         return ", ".join(parts) or "no change"
 
 
@@ -122,7 +197,17 @@ def diff(old: Plan, new: Plan) -> PlanDiff:
         slots=(old.slots, new.slots) if old.slots != new.slots else None,
         threads=_changed(old.threads, new.threads),
         groups=_changed(old.groups, new.groups),
+        rates=_changed(old.rates, new.rates),
+        routing=(old.routing, new.routing) if old.routing != new.routing else None,
     )
+
+
+def _threads(threads: Threads | None) -> str:
+    return str(None) if threads is None else threads_text(threads)
+
+
+def _rates(rates: tuple[float, ...] | None) -> str:
+    return "threads" if rates is None else f"{', '.join(f'{rate:g}' for rate in rates)} rows/s"
 
 
 def _changed(old: Mapping[str, Value], new: Mapping[str, Value]) -> dict[str, tuple[Value | None, Value | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +12,7 @@ from penstock.dataflow.errors import PlanError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region, regions
 from penstock.plan.cuts import forbidden_cuts, required_cuts
-from penstock.plan.plan import ExecutorGroup, Plan
+from penstock.plan.plan import ExecutorGroup, Plan, Threads
 
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 MAX_REPLICAS = 10_000  # per operator: a typing error must not keep a run busy for hours
@@ -51,7 +52,13 @@ def validated(flow: Dataflow, plan: Plan) -> Plan:
         if name not in plan.cuts:
             raise PlanError(f'The plan must cut after \'{name}\' ({reason}); add "{name}" to "cuts".')
     in_order = {region.name: replicas[region.name] for region in _replicated(flow)}
-    return plan.replace(replicas=in_order, threads=_threads_by_operator(flow, plan.threads), groups=groups)
+    by_operator = {name: in_order[region.name] for region in _replicated(flow) for name in region.operators}
+    return plan.replace(
+        replicas=in_order,
+        threads=_threads_by_operator(flow, plan.threads, by_operator),
+        groups=groups,
+        rates=_rates_by_operator(flow, plan.rates, by_operator),
+    )
 
 
 def counts_by_first_operator(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, int]:
@@ -92,16 +99,48 @@ def with_remaining_threads(flow: Dataflow, plan: Plan) -> Plan:
     return plan.replace(threads={name: count for name, count in plan.threads.items() if name in remaining})
 
 
-def _threads_by_operator(flow: Dataflow, threads: Mapping[str, int]) -> dict[str, int]:
+def _threads_by_operator(
+    flow: Dataflow, threads: Mapping[str, Threads], replicas: Mapping[str, int]
+) -> dict[str, Threads]:
+    """Return the threads of all operators with threads. A list of equal numbers becomes one number."""
     declared = {operator.name: operator.calls.threads for operator in flow.operators if operator.calls is not None}
+    checked: dict[str, Threads] = dict(declared)
     for name, count in threads.items():
         if name not in declared:
             raise PlanError(
                 f"Threads are given for '{name}', which is not an operator with threads in dataflow '{flow.name}'; its "
                 f"operators with threads are {_names(declared) or 'none'}. Declare it with rows(..., threads=...)."
             )
-        check_threads(name, count, PlanError)
-    return {name: threads.get(name, count) for name, count in declared.items()}
+        own = (count,) if isinstance(count, int) else tuple(count)
+        for number in own:
+            check_threads(name, number, PlanError)
+        if not isinstance(count, int) and len(own) != replicas[name]:
+            raise PlanError(
+                f"{len(own)} numbers of threads are given for '{name}', which has {replicas[name]} replicas; give one "
+                "number for all replicas, or one for each."
+            )
+        checked[name] = own[0] if len(set(own)) == 1 else own
+    return checked
+
+
+def _rates_by_operator(
+    flow: Dataflow, rates: Mapping[str, tuple[float, ...]], replicas: Mapping[str, int]
+) -> dict[str, tuple[float, ...]]:
+    """Return the checked rates in the order of the dataflow."""
+    for name, own in rates.items():
+        if name not in replicas:
+            raise PlanError(
+                f"Rates are given for '{name}', which is not an operator with replicas in dataflow '{flow.name}'; its "
+                f"operators with replicas are {_names(replicas)}."
+            )
+        if len(own) != replicas[name]:
+            raise PlanError(
+                f"{len(own)} rates are given for '{name}', which has {replicas[name]} replicas; give one for each."
+            )
+        for rate in own:
+            if not (math.isfinite(rate) and rate > 0):
+                raise PlanError(f"A rate of '{name}' is {rate:g}; it must be a finite number of rows/s above 0.")
+    return {name: tuple(rates[name]) for name in replicas if name in rates}
 
 
 def _checked_groups(flow: Dataflow, plan: Plan) -> dict[str, ExecutorGroup]:

@@ -101,7 +101,7 @@ def outline_tree(outline: DataflowOutline) -> Tree:
         f"default plan: {plural(outline.plan.slots, 'slot')}, {plural(len(outline.pipelines), 'query', 'queries')}"
     )
     replicas = {name: group.replicas for group in outline.groups for name in group.operators}
-    threads = {name: f" ({plural(count, 'thread')} each)" for name, count in outline.plan.threads.items()}
+    threads = {name: f" ({plural(max(outline.plan.bundles(name, 1)), 'thread')} each)" for name in outline.plan.threads}
     kinds = {operator.operator: operator.kind for operator in outline.operators}
     inputs = {operator.operator: operator.inputs for operator in outline.operators}
     reasons = {cut.after: cut.reason for cut in outline.cuts}

@@ -90,7 +90,10 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     routes: list[RouteReport]
     on_same_vm: float
     plan: Plan | None = None  # only for a dataflow of operators
-    plan_rows_per_s: float | None = None  # that the plan sustains with even routing
+    plan_rows_per_s: float | None = None  # sustained by the plan
+    plan_price_per_h: float | None = None  # price of VMs for the slots of the plan
+    # Predicted use of each slot at the rate, by group of executors; "" is the group of all other executors.
+    plan_use: dict[str, UseReport] = {}
     plan_binding: str | None = None  # the operator that limits this rate
     plan_notes: tuple[str, ...] = ()  # what the plan cannot express
 

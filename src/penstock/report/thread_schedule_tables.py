@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
+from penstock.plan import threads_text
+from penstock.plan.counts import slots_text
 from penstock.report.thread_schedule import ScheduleReport
 
 _SLOTS_PER_OPERATOR, _VMS = 6, 40  # that are shown
@@ -62,8 +64,17 @@ def schedule_lines(report: ScheduleReport) -> Iterator[str]:
             yield f"  extrapolated: more threads of {name} share a slot than its curve was measured with"
     if report.plan is not None:
         replicas = ", ".join(f"{name} x{count}" for name, count in report.plan.replicas.items())
-        calls = "".join(f", {name} with {count} threads" for name, count in report.plan.threads.items())
+        calls = "".join(f", {name} with {threads_text(own)} threads" for name, own in report.plan.threads.items())
         limit = "" if report.plan_binding is None else f", limited by {report.plan_binding}"
-        yield f"plan: {replicas}{calls}; sustains {report.plan_rows_per_s:.4g} rows/s with even routing{limit}"
+        slots = slots_text(report.plan.slots)
+        yield (
+            f"plan: {replicas}{calls}, {slots}; sustains {report.plan_rows_per_s:.4g} rows/s with "
+            f"{report.plan.routing} routing{limit}"
+        )
+        if report.plan_price_per_h is not None:
+            yield f"  price of {slots}: {report.plan_price_per_h:.4g} per hour"
+        for name, use in report.plan_use.items():
+            group = f"group {name}" if name else "slots without a group"
+            yield f"  {group}: {use.cpu:.1f}% CPU and {use.memory:.1f}% memory of each slot"
         for note in report.plan_notes:
             yield f"  {note}"

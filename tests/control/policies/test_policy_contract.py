@@ -17,13 +17,20 @@ from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
 from penstock.control.policies.catalogue import POLICIES, PolicyParameters, build_policy, guarded_policy
 from penstock.control.policy import Change, Hold, Policy, Reason, Situation
 from penstock.control.quiet_hours import Quiet, QuietHours
+from penstock.models.curve import Curve, CurvePoint
 from penstock.plan import validated
 from tests.support.profiles import video_profile
-from tests.support.situations import situation_of, situations
+from tests.support.situations import FLOWS, situation_of, situations
 
 
 def with_profile(**options: Any) -> PolicyParameters:
-    return PolicyParameters(profile=video_profile(), **options)
+    """Return options with a profile, and with curves that contain the rates of the situations."""
+    curves = {
+        operator: Curve(threads=(1,), points=(CurvePoint(rows_per_s=rate, cpu=90.0, memory=10.0),))
+        for _, service, _ in FLOWS.values()
+        for operator, rate in service.items()
+    }
+    return PolicyParameters(profile=video_profile(), curves=curves, **options)
 
 
 OPTIONS = {

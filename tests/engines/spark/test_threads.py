@@ -56,7 +56,7 @@ def test_exact_while_threads_and_replicas_change(
         calls = observed_calls(engine, 2)
         assert calls.call_s is not None and calls.call_s >= 0.002 and calls.wait_s is not None
         assert {query.checkpoint for query in engine.queries} == before
-        engine.apply(penstock.rescaled(flow, engine.plan, {"call": 3, "call.threads": 12}))
+        engine.apply(penstock.rescaled(flow, engine.plan, {"call": 3, "call.threads": (12, 6, 6)}))
         wait_until(engine.idle, engine)
         assert call_flow.check(engine.rows("out"), 6_000) == []
     finally:
@@ -64,7 +64,7 @@ def test_exact_while_threads_and_replicas_change(
     resumed = engine_for(flow, spark, tmp_path / "run")
     try:
         resumed.start()
-        assert resumed.plan.threads == {"call": 12}
+        assert resumed.plan.threads == {"call": (12, 6, 6)}
     finally:
         resumed.stop()
 

@@ -6,6 +6,7 @@ Modules are imported when a policy is built, so that listing the names is fast.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from importlib import import_module
@@ -17,6 +18,7 @@ from penstock.models.fission_costs import FissionCosts
 if TYPE_CHECKING:
     from penstock.control.policy import Policy
     from penstock.control.quiet_hours import QuietHours
+    from penstock.models.curve import Curve
     from penstock.study.stepwise.stored_profile import StoredProfile
 
 
@@ -25,6 +27,7 @@ class PolicyEntry(NamedTuple):
     sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
     has_latency_target: bool = False  # it needs `PolicyParameters.latency_s`, a limit, or both
     needs_profile: bool = False  # it needs `PolicyParameters.profile`
+    needs_curves: bool = False  # it needs `PolicyParameters.curves`
     distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
     evaluates_changes: bool = False  # it evaluates and reverts its own changes
     has_periods: bool = False  # it measures in periods of its own
@@ -48,6 +51,7 @@ POLICIES = {
     "fission-model": PolicyEntry("penstock.control.policies.fission_model"),
     "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True, has_latency_target=True),
     "stepwise": PolicyEntry("penstock.control.policies.stepwise", needs_profile=True),
+    "curves": PolicyEntry("penstock.control.policies.curves", needs_curves=True),
 }
 
 
@@ -68,6 +72,7 @@ class PolicyParameters:
     fission_costs: FissionCosts = field(default_factory=FissionCosts)  # of the engine (fission-model)
     adaptation: AdaptationParameters = field(default_factory=AdaptationParameters)  # thresholds (organic)
     profile: StoredProfile | None = None  # the result of 'penstock profile' (stepwise)
+    curves: Mapping[str, Curve] | None = None  # by operator, from 'penstock curves' (curves)
     program_changed: bool = False  # whether the program is another one than the profiled one (stepwise)
     drift_s: float = 60.0  # time for which backlog or latency must be above their threshold (stepwise)
 

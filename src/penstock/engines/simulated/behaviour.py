@@ -68,6 +68,11 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slots_per_executor: int = 4
+    # Slot of each replica of an operator, by the first operator of its station. Other operators have the placement.
+    places: dict[str, tuple[int, ...]] = {}
+    # Bundles of threads with curves use any core of their executor, as processes of one machine do, instead of that of
+    # their slot.
+    pooled_cores: bool = False
     max_executors: int | None = None
     start_up_s: float = 0.0  # time between the request of an executor and its first task
     mean_time_to_failure_s: float | None = None  # per executor, exponential; None: executors never fail

@@ -84,10 +84,11 @@ class SimulationMeter:
         counted_s = float(interval.counted_s[at])
         is_source, is_sink = operator.kind is Kind.SOURCE, operator.kind is Kind.SINK
         rows_in, rows_out, busy_s = int(counts["rows_in"][at]), int(counts["rows_out"][at]), float(counts["busy_s"][at])
-        threads = 1 if self._is_micro_batch else interval.plan.threads.get(operator.name, 1)
-        busy_s /= threads  # the time of the slot; all its threads use it
-        cost_s = None if is_source else ratio(busy_s, rows_in)
         replicas = None if is_source else interval.plan.replicas[self._region[operator.name]]
+        if replicas is not None and not self._is_micro_batch:
+            # The time of the slot, which all its threads use.
+            busy_s *= replicas / sum(interval.plan.bundles(operator.name, replicas))
+        cost_s = None if is_source else ratio(busy_s, rows_in)
         arrived = int(counts["arrived"][at]) if self._has_queue(operator, interval.plan) else rows_in
         service_scv = None
         if cost_s:
@@ -122,15 +123,15 @@ class SimulationMeter:
 
         The time that a row waits is that in the queue of the operator, or in the task of a batch. A fluid has no calls.
         """
-        threads = interval.plan.threads.get(operator.name)
-        if threads is None:
+        bundles = interval.plan.threads.get(operator.name)
+        if bundles is None:
             return None
         called_s, active_s, waited_s = (
             float(interval.counts[name][at]) for name in ("called_s", "active_s", "waited_s")
         )
         rows = int(interval.counts["rows_in"][at])
         calls = rows if called_s else 0
-        none = CallWindow.none(threads)
+        none = CallWindow.none(bundles if isinstance(bundles, int) else round(sum(bundles) / len(bundles)))
         return msgspec.structs.replace(
             none,
             calls=calls,

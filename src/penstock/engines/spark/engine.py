@@ -214,6 +214,9 @@ class SparkEngine:
                     if not diff(self.plan, plan).empty:
                         self._record_slots(plan.slots)
                         self.apply(plan)
+        routing = self._settings.routing
+        if routing is not None and routing != self.plan.routing:
+            self.apply(self.plan.replace(routing=routing))
         phases.end(_QUERIES)
         self._start_clocks(self._opened())
         keep_archive()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError
+from penstock.plan.plan import Routing
 
 SAMPLE_EVERY = 16  # for a function of 1 ms per row, the clocks then cost less than can be measured
 
@@ -18,6 +19,7 @@ class EngineSettings:
     sample_every: one row in this many is timed by itself in row functions; None switches all measurement off.
     executor_patience_s: how long to wait for the next executor to register or to leave.
     kafka: Kafka cluster that stores the rows of new cuts; None stores them in the run directory.
+    routing: routing of rows to replicas from the start on; None keeps that of the plan.
     """
 
     batch_s: float = 2.0
@@ -25,6 +27,7 @@ class EngineSettings:
     sample_every: int | None = SAMPLE_EVERY
     executor_patience_s: float = 60.0
     kafka: KafkaCluster | None = None
+    routing: Routing | None = None
 
     def __post_init__(self) -> None:
         if self.sample_every is not None and self.sample_every < 1:

@@ -37,7 +37,7 @@ def test_all_inputs_together_determine_the_replicas_of_an_operator() -> None:
     flow.stateless("both", lambda a, b, c: a, inputs=sources).sink("out", penstock.noop())
     read: dict[Any, int] = {}
 
-    def reading(origin: Any, replicas: int, with_watermark: bool) -> Any:
+    def reading(origin: Any, replicas: int, with_watermark: bool, shares: tuple[float, ...]) -> Any:
         read[origin] = replicas
         return SimpleNamespace(schema=[], columns=["n"]), None
 

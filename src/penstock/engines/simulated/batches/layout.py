@@ -12,10 +12,21 @@ import numpy as np
 
 from penstock.dataflow import Dataflow, Kind
 from penstock.engines.batch_size import FIRST_BATCH_ROWS
-from penstock.engines.simulated.batches.records import HALTED, LOG, NOT_A_SOURCE, OUT, QUERY, STAGE, QueryLayout
+from penstock.engines.simulated.batches.records import (
+    BY_KEY,
+    BY_SHARE,
+    HALTED,
+    IN_TURN,
+    LOG,
+    NOT_A_SOURCE,
+    OUT,
+    QUERY,
+    STAGE,
+    QueryLayout,
+)
 from penstock.engines.simulated.behaviour import UNLIMITED_ROWS, Behaviour
 from penstock.engines.simulated.compiled.records import NONE, Records
-from penstock.engines.simulated.stations import SimulatedStation, pace, stations
+from penstock.engines.simulated.stations import SimulatedStation, paces, stations
 from penstock.plan import Pipeline, Plan, pipelines
 
 LogIndex = dict[tuple[str, str], int]  # (producer, reader) -> log; the log of a source is (source, source)
@@ -67,6 +78,8 @@ def query_plan(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> QueryPlan:
             stages=np.array(builder.stages, STAGE),
             chain=np.array(builder.chain, np.int64),
             shares=np.array(builder.shares, float),
+            paces=np.array(builder.paces, float),
+            threads=np.array(builder.threads, np.int64),
             reads=np.array(builder.reads, np.int64),
             outs=np.array(builder.outs, OUT),
             readers=builder.readers,
@@ -99,6 +112,8 @@ class _Builder:
         self.stages: list[tuple[float, ...]] = []
         self.chain: list[int] = []
         self.shares: list[float] = []
+        self.paces: list[float] = []
+        self.threads: list[int] = []
         self.reads: list[int] = []
         self.outs: list[tuple[int, float]] = []
         self.readers = np.full(len(self.index), NOT_A_SOURCE, np.int64)
@@ -126,12 +141,14 @@ class _Builder:
         for station in own:
             end = station.operators[-1]
             next_operator = self.index[self._flow.consumers(end)[0].name] if end != pipeline.output else NONE
-            is_by_key = int(bool(station.key_shares))
+            distribution = BY_KEY if station.key_shares else IN_TURN
+            if station.is_routed and self._behaviour.of(station.name).keys == 0:
+                distribution = BY_SHARE
             chain = (len(self.chain), len(station.operators))
-            own_pace = pace(self._flow, self._behaviour, station)
-            self.stages.append(
-                (*chain, _tasks(station), is_by_key, len(self.shares), 0, next_operator, own_pace, station.threads)
-            )
+            task_first = len(self.paces)
+            self.stages.append((*chain, _tasks(station), distribution, len(self.shares), 0, next_operator, task_first))
+            self.threads += station.bundles
+            self.paces += paces(self._flow, self._plan, self._behaviour, station)
             self.chain += [self.index[name] for name in station.operators]
             self.shares += np.cumsum(station.key_shares).tolist()
 
@@ -147,4 +164,4 @@ class _Builder:
 
 def _tasks(station: SimulatedStation) -> int:
     """Return the tasks of a stage: the threads of a replica are in one task."""
-    return station.replicas // station.threads
+    return len(station.bundles)

@@ -17,7 +17,9 @@ from penstock.engines.simulated.batches.batch_limit import next_stretch
 from penstock.engines.simulated.batches.commit import commit
 from penstock.engines.simulated.batches.logs import append_arrivals
 from penstock.engines.simulated.batches.records import (
+    BY_SHARE,
     FREE,
+    IN_TURN,
     LAUNCHING,
     NOT_A_SOURCE,
     PLANNING,
@@ -104,7 +106,7 @@ def begin_stage(layout: QueryLayout, state: BatchState, query: int, now_s: float
 
 @compiled
 def rows_by_key(layout: QueryLayout, streams: np.ndarray, stage: int, task: int, operator: int) -> int:
-    """Draw the rows of one task of a stage whose rows are distributed by key."""
+    """Return the rows of one task: drawn if rows are distributed by key, or exactly its share of the rows."""
     record, shares = layout.stages[stage], layout.shares
     if task == record.tasks - 1:
         return int(record.unassigned_rows)
@@ -112,6 +114,8 @@ def rows_by_key(layout: QueryLayout, streams: np.ndarray, stage: int, task: int,
     before = shares[at - 1] if task > 0 else 0.0
     rest = 1.0 - before
     own = shares[at] - before
+    if record.distribution == BY_SHARE:
+        return int(record.unassigned_rows * own / rest + 0.5) if rest > 1e-12 else 0
     return binomial(streams, choice_stream(operator), record.unassigned_rows, own / rest if rest > 1e-12 else 1.0)
 
 
@@ -124,7 +128,7 @@ def task_seconds(layout: QueryLayout, state: BatchState, draws: Draws, stage: in
     rows = 0
     for position in range(stages[stage].chain_size):
         operator = layout.chain[first + position]
-        if position == 0 and stages[stage].is_by_key:
+        if position == 0 and stages[stage].distribution != IN_TURN:
             rows = rows_by_key(layout, draws.streams, stage, task, operator)
         else:
             waiting = work[operator].waiting_rows
@@ -133,12 +137,12 @@ def task_seconds(layout: QueryLayout, state: BatchState, draws: Draws, stage: in
             stages[stage].unassigned_rows -= rows
         if rows == 0:
             continue
-        pace = stages[stage].pace
+        pace = layout.paces[stages[stage].task_first + task]
         took_s = service_seconds(draws, operator, rows) * pace
         seconds += took_s
         count_service(work, operator, took_s, rows, draws.distributions[2 * operator].mean * pace)
         # The calls of a task begin in rounds, as many at once as there are threads.
-        in_flight = min(rows, stages[stage].threads)
+        in_flight = min(rows, layout.threads[stages[stage].task_first + task])
         work[operator].called_s += took_s * in_flight
         work[operator].waited_s += took_s * (rows - in_flight) / 2.0
         work[operator].rows_in += rows

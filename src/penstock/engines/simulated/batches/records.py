@@ -14,6 +14,7 @@ _I, _F = np.int64, float
 COHORTS = 64  # cohorts per log; a full log merges new rows into its newest cohort
 
 WAITING, PLANNING, LAUNCHING, RUNNING, HALTED = range(5)  # phases of a query
+IN_TURN, BY_KEY, BY_SHARE = range(3)  # distribution of the rows of a stage over its tasks
 FREE, LOST = -1, -2  # replace the query of a slot without a task
 
 LOG = record(
@@ -65,12 +66,11 @@ STAGE = record(
     chain_first=_I,  # index into the chain of operators
     chain_size=_I,
     tasks=_I,
-    is_by_key=_I,
+    distribution=_I,
     share_first=_I,  # index into the shares
     unassigned_rows=_I,  # rows that are not in a task yet
     next_operator=_I,  # operator of the same query that reads its rows; NONE if they leave the query
-    pace=_F,  # time of a task relative to one thread
-    threads=_I,  # calls that a task has in flight
+    task_first=_I,  # index into the paces and the threads of tasks
 )
 WORK = record(  # work of an operator in the current batch
     waiting_rows=_I,  # rows at its input
@@ -101,6 +101,8 @@ class QueryLayout(NamedTuple):
     stages: Records
     chain: np.ndarray  # the operators of all stages
     shares: np.ndarray  # cumulated share of the rows of each task
+    paces: np.ndarray  # time of each task relative to one thread
+    threads: np.ndarray  # calls that each task has in flight
     reads: np.ndarray  # the logs that each query reads
     outs: Records  # the streams out of each query
     readers: np.ndarray  # by source: operator that reads it within its query, or NONE; other operators: NOT_A_SOURCE

@@ -30,8 +30,10 @@ from penstock.dataflow import Dataflow
 from penstock.engines.simulated.behaviour import Behaviour
 from penstock.engines.simulated.compiled.counts import SimulationCounts, count_latencies
 from penstock.engines.simulated.distributions import BehaviourError
+from penstock.engines.simulated.fluid.contention import SlotContention, slot_contention
 from penstock.engines.simulated.fluid.layout import fluid_layout
 from penstock.engines.simulated.source_load import RateSteps, source_loads
+from penstock.engines.simulated.stations import SimulatedStation
 from penstock.plan import Plan
 
 STEP_S = 0.05
@@ -75,6 +77,7 @@ class FluidSimulation:
         self._now_s = 0.0
         self._suspended_pipelines: frozenset[str] = frozenset()
         self._suspended_executors: frozenset[int] = frozenset()
+        self._contention: SlotContention | None = None
         self._volume: np.ndarray = np.zeros(0)  # rows at each station
         self._in_transit: np.ndarray = np.zeros(0)  # rows on their way to each station
         self._random_wait_s = np.zeros(len(self._names))  # W, by operator, which survives a change of plan
@@ -142,6 +145,10 @@ class FluidSimulation:
             arrived[number] += rows
         present = self._volume + arrived
         served = np.minimum(present, self._speed * step_s)
+        if self._contention is not None:
+            alone = served
+            served = self._contention.apply(served, step_s)
+            self._stretch = np.where(served > 0, alone / np.maximum(served, 1e-300), 1.0)
         if self._any_bounded:
             space = np.maximum(0.0, layout.capacity - present + served)
             requested = served[:, None] * layout.gain * layout.is_bounded
@@ -157,7 +164,7 @@ class FluidSimulation:
         exact["arrived"] += np.bincount(layout.first_operator, weights=arrived, minlength=len(self._names))
         exact["rows_in"] += layout.rows_in @ served
         exact["rows_out"] += layout.rows_out @ served
-        exact["busy_s"] += layout.rows_in @ (served * self._slowdown) * self._operator_s
+        exact["busy_s"] += layout.rows_in @ (served * self._slowdown * self._stretch) * self._operator_s
         for field in ("arrived", "rows_in", "rows_out"):
             operators[field] = np.rint(exact[field])
         operators["busy_s"] = exact["busy_s"]
@@ -222,7 +229,7 @@ class FluidSimulation:
         wait_s = np.minimum(long_term, by_now)
         self._random_wait_s[layout.first_operator] = wait_s
         wait_variance = np.where(waits > 0, (2.0 / np.maximum(waits, 1e-12) - 1.0) * wait_s**2, 0.0)
-        mean = layout.service_s * self._slowdown + wait_s
+        mean = layout.service_s * self._slowdown * self._stretch + wait_s
         variance = layout.service_s**2 * layout.service_scv + wait_variance
         return np.where(takes_time, mean, 0.0), np.where(takes_time, variance, 0.0)
 
@@ -271,8 +278,30 @@ class FluidSimulation:
             if station.pipeline in self._suspended_pipelines:
                 speeds.append(0.0)
             else:
-                speeds.append(sum(1.0 / (service_s * slowdown) for slowdown in available) if service_s > 0 else 1e18)
+                speeds.append(self._speed_of(station, service_s) if service_s > 0 else 1e18)
         self._speed, self._slowdown = np.array(speeds), np.array(slowdowns)
+        self._stretch = np.ones(len(speeds))
+        self._contention = slot_contention(self._layout.stations, self._speed, self._suspended_executors)
+
+    def _speed_of(self, station: SimulatedStation, service_s: float) -> float:
+        """Return the rows/s of the available replicas.
+
+        Replicas with planned shares cannot help each other: the rate at which the first one falls behind is the speed.
+        """
+        speeds, first = [], 0
+        for threads in station.bundles:
+            own = [
+                slot
+                for slot in station.slots[first : first + threads]
+                if slot.executor not in self._suspended_executors
+            ]
+            speeds.append(sum(1.0 / (service_s * slot.slowdown) for slot in own))
+            first += threads
+        if not station.is_routed:
+            return sum(speeds)
+        return min(
+            (speed / share for speed, share in zip(speeds, station.key_shares, strict=True) if speed > 0), default=0.0
+        )
 
 
 def _latency_quantiles(mean: float, variance: float) -> np.ndarray:

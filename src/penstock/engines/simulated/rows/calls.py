@@ -14,8 +14,8 @@ from penstock.engines.simulated.rows.records import GROUP, RowLayout, RowState
 def group_of(layout: RowLayout, replica: int) -> int:
     """Return the group of calls to which the service of a replica belongs."""
     station = layout.stations[layout.replicas[replica].station]
-    number = (replica - station.first_replica) // station.threads
-    return int(station.group_first + number * station.chain_size + layout.replicas[replica].position)
+    first = station.group_first + layout.replicas[replica].bundle * station.chain_size
+    return int(first + layout.replicas[replica].position)
 
 
 @compiled
@@ -51,7 +51,7 @@ def count_waiting(layout: RowLayout, counts: SimulationCounts, station: int, now
 def groups_in_flight(layout: RowLayout, now_s: float) -> Records:
     """Return the groups of calls for the services that the replicas have now."""
     stations = layout.stations
-    sizes = stations["replicas"] // stations["threads"] * stations["chain_size"]
+    sizes = stations["bundles"] * stations["chain_size"]
     groups = np.zeros(int(sizes.sum()), GROUP)
     groups["since_s"] = now_s
     for replica in np.flatnonzero(np.isfinite(layout.replicas["due_s"])):

@@ -35,7 +35,7 @@ def row_layout(flow: Dataflow, plan: Plan, behaviour: Behaviour, stations: tuple
         chain=np.array([index[name] for station in stations for name in station.operators], np.int64),
         streams=_streams(flow, plan, behaviour, stations, pair_of),
         shares=np.concatenate([np.zeros(0), *(np.cumsum(station.key_shares) for station in stations)]),
-        replicas=_replicas(flow, stations, records["replicas"]),
+        replicas=_replicas(flow, stations, records),
     )
 
 
@@ -55,7 +55,7 @@ def _operators(flow: Dataflow, behaviour: Behaviour) -> tuple[Records, dict[tupl
 
 def _stations(flow: Dataflow, behaviour: Behaviour, stations: tuple[SimulatedStation, ...]) -> Records:
     records = np.zeros(len(stations), STATION)
-    for field in ("idle", "blocked_head", "blocked_tail"):
+    for field in ("blocked_head", "blocked_tail"):
         records[field] = NONE
     records["replicas"] = [station.replicas for station in stations]
     records["chain_size"] = [len(station.operators) for station in stations]
@@ -65,15 +65,24 @@ def _stations(flow: Dataflow, behaviour: Behaviour, stations: tuple[SimulatedSta
     records["capacity"] = [UNLIMITED_ROWS if rows is None else rows for rows in buffers]
     records["is_routed"] = [bool(behaviour.of(station.operators[-1]).routes) for station in stations]
     records["is_sink"] = [flow[station.operators[-1]].kind is Kind.SINK for station in stations]
-    records["threads"] = [station.threads for station in stations]
-    records["group_first"] = _starts(records["replicas"] // records["threads"] * records["chain_size"])
+    records["bundles"] = [len(station.bundles) for station in stations]
+    records["group_first"] = _starts(records["bundles"] * records["chain_size"])
     records["entry_s"] = [station.entry_s for station in stations]
     records["first_replica"] = _starts(records["replicas"])
     records["chain_first"] = _starts(records["chain_size"])
     records["out_first"] = _starts(records["out_size"])
-    records["first_queue"] = _starts(np.where(records["dispatch"] == SHARED, 1, records["replicas"]))
+    records["queues"] = [
+        _queue_count(own, dispatch) for own, dispatch in zip(stations, records["dispatch"], strict=True)
+    ]
+    records["first_queue"] = _starts(records["queues"])
     records["share_first"] = _starts(np.array([len(station.key_shares) for station in stations]))
     return records
+
+
+def _queue_count(station: SimulatedStation, dispatch: int) -> int:
+    if dispatch == SHARED:
+        return 1
+    return station.replicas if dispatch == ROUND_ROBIN else len(station.bundles)
 
 
 def _dispatch(behaviour: Behaviour, station: SimulatedStation) -> int:
@@ -109,12 +118,33 @@ def _streams(
     return np.array(streams, STREAM)
 
 
-def _replicas(flow: Dataflow, stations: tuple[SimulatedStation, ...], counts: np.ndarray) -> Records:
+def _replicas(flow: Dataflow, stations: tuple[SimulatedStation, ...], of_stations: Records) -> Records:
+    counts = of_stations["replicas"]
     records = np.zeros(int(counts.sum()), REPLICA)
     records["station"] = np.repeat(np.arange(len(stations)), counts)
     records["is_source"] = np.repeat([flow[station.name].kind is Kind.SOURCE for station in stations], counts)
-    slowdowns = [[slot.slowdown for slot in station.slots] or [1.0] * station.replicas for station in stations]
-    records["slowdown"] = np.concatenate(slowdowns)
+    for field, default in (("slowdown", 1.0), ("pool", 0), ("core_share", 0.0)):
+        values = [[getattr(slot, field) for slot in own.slots] or [default] * own.replicas for own in stations]
+        records[field] = np.concatenate(values)
+    records["stretch"] = 1.0
+    records["bundle"] = np.concatenate([_bundles(station) for station in stations])
+    records["queue"] = np.concatenate(
+        [_queues(station, record) for station, record in zip(stations, of_stations, strict=True)]
+    )
     records["due_s"] = np.inf
     records["stream"] = records["next"] = NONE
     return records
+
+
+def _bundles(station: SimulatedStation) -> np.ndarray:
+    """Return the replica of the plan to which each server of a station belongs."""
+    return np.repeat(np.arange(len(station.bundles)), station.bundles)
+
+
+def _queues(station: SimulatedStation, record: np.void) -> np.ndarray:
+    """Return the queue of each server of a station."""
+    if record["dispatch"] == BY_KEY:
+        own = _bundles(station)
+    else:
+        own = np.arange(station.replicas) if record["dispatch"] == ROUND_ROBIN else np.zeros(station.replicas, np.int64)
+    return np.asarray(record["first_queue"] + own)

@@ -17,7 +17,7 @@ from penstock.engines.simulated.compiled.outputs import rows_out_of
 from penstock.engines.simulated.compiled.records import NONE
 from penstock.engines.simulated.rows.arrivals import append_arrivals
 from penstock.engines.simulated.rows.calls import begin_call, count_waiting, end_call
-from penstock.engines.simulated.rows.records import BLOCKED, BUSY, IDLE, SHARED, RowLayout, RowState
+from penstock.engines.simulated.rows.records import BLOCKED, BUSY, IDLE, RowLayout, RowState
 from penstock.engines.simulated.rows.routing import make_runnable, send, unblock_next
 from penstock.engines.simulated.rows.row_pool import take_row
 
@@ -28,15 +28,11 @@ DONE, POOL_FULL = 0, 1
 def take(layout: RowLayout, state: RowState, counts: SimulationCounts, replica: int) -> bool:
     """Let a replica take the next row of its queue. Return False and mark it idle if the queue is empty."""
     stations, replicas, queues = layout.stations, layout.replicas, state.queues
-    station = replicas[replica].station
-    queue = stations[station].first_queue
-    if stations[station].dispatch != SHARED:
-        queue += replica - stations[station].first_replica
+    station, queue = replicas[replica].station, replicas[replica].queue
     if queues[queue].size == 0:
         replicas[replica].state = IDLE
-        if stations[station].dispatch == SHARED:
-            replicas[replica].next = stations[station].idle
-            stations[station].idle = replica
+        replicas[replica].next = queues[queue].idle
+        queues[queue].idle = replica
         return False
     i = take_row(state, queues, queue)
     count_waiting(layout, counts, station, state.status[0].now_s)
@@ -102,6 +98,17 @@ def entry_seconds(layout: RowLayout, replica: int) -> float:
 
 
 @compiled
+def begin_work(layout: RowLayout, state: RowState, replica: int) -> float:
+    """Return how much longer a service takes that begins now: the work on its cores may need more."""
+    core_share = layout.replicas[replica].core_share
+    if core_share == 0.0:
+        return 1.0
+    pool = layout.replicas[replica].pool
+    state.cores[pool] += core_share
+    return max(1.0, float(state.cores[pool]))
+
+
+@compiled
 def begin_service(layout: RowLayout, state: RowState, draws: Draws, counts: SimulationCounts, replica: int) -> bool:
     """Start the next service of a replica that takes time. Return False if its rows left the station without one."""
     stations, replicas, status = layout.stations, layout.replicas, state.status
@@ -111,7 +118,9 @@ def begin_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simu
         seconds = service_seconds(draws, operator, replicas[replica].rows) + entry_seconds(layout, replica)
         if seconds > 0.0:
             replicas[replica].began_s = status[0].now_s
-            replicas[replica].due_s = status[0].now_s + seconds * replicas[replica].slowdown
+            replicas[replica].stretch = begin_work(layout, state, replica)
+            slower = replicas[replica].slowdown * replicas[replica].stretch
+            replicas[replica].due_s = status[0].now_s + seconds * slower
             push(state.events, status, replicas[replica].due_s, replica)
             begin_call(layout, state, replica)
             return True
@@ -145,8 +154,10 @@ def end_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simula
     """Count a service that ends now, and make the replica runnable."""
     replicas = layout.replicas
     operator = layout.chain[layout.stations[replicas[replica].station].chain_first + replicas[replica].position]
-    mean_s = draws.distributions[2 * operator].mean * replicas[replica].slowdown
-    entry_s = entry_seconds(layout, replica) * replicas[replica].slowdown
+    slower = replicas[replica].slowdown * replicas[replica].stretch
+    state.cores[replicas[replica].pool] -= replicas[replica].core_share
+    mean_s = draws.distributions[2 * operator].mean * slower
+    entry_s = entry_seconds(layout, replica) * slower
     counts.operators[operator].entry_s += entry_s
     seconds = replicas[replica].due_s - replicas[replica].began_s - entry_s
     count_service(counts.operators, operator, seconds, replicas[replica].rows, mean_s)

@@ -27,6 +27,7 @@ STATION = record(
     first_replica=_I,
     replicas=_I,
     dispatch=_I,
+    queues=_I,
     share_first=_I,  # index into the shares
     first_queue=_I,
     capacity=_I,  # rows that may wait
@@ -35,12 +36,11 @@ STATION = record(
     is_routed=_I,  # 1: an outgoing row goes to at most one stream; 0: it goes to all of them
     is_sink=_I,
     entry_s=_F,  # time to take a row from the queue
-    threads=_I,  # replicas that are threads of one replica of the plan
+    bundles=_I,  # replicas of the plan, each with some threads
     group_first=_I,  # index of the first group of calls
     waiting_rows=_I,
     waiting_since_s=_F,  # the last change of `waiting_rows`
     next_replica=_I,  # replica that gets the next row in round-robin dispatch
-    idle=_I,  # head of the list of idle replicas
     blocked_head=_I,  # replicas that wait for space in this station's queue
     blocked_tail=_I,
 )
@@ -55,6 +55,11 @@ REPLICA = record(
     station=_I,
     is_source=_I,
     slowdown=_F,
+    stretch=_F,  # how much longer the service in progress takes, because other work needs the core of the slot
+    bundle=_I,  # the replica of the plan to which the thread belongs, within the station
+    pool=_I,  # of cores
+    core_share=_F,  # of its pool that it uses while it works; 0: the pool is not shared
+    queue=_I,
     state=_I,
     born_s=_F,  # append time of the row in service
     rows=_I,  # number of rows that it has become within the station
@@ -69,7 +74,12 @@ GROUP = record(  # calls of one operator in one replica of the plan
     in_flight=_I,
     since_s=_F,  # since when the time with calls in flight is not counted
 )
-QUEUE = record(head=_I, tail=_I, size=_I)
+QUEUE = record(
+    head=_I,
+    tail=_I,
+    size=_I,
+    idle=_I,  # head of the list of idle replicas that take rows from it
+)
 ROW = record(
     born_s=_F,
     operator=_I,  # operator that the row waits for; in the log of a source: the number of rows that arrived together
@@ -101,7 +111,7 @@ class RowLayout(NamedTuple):
     stations: Records
     chain: np.ndarray  # the operators of all stations
     streams: Records
-    shares: np.ndarray  # cumulated share of the rows of each replica
+    shares: np.ndarray  # cumulated share of the rows of each queue
     replicas: Records
 
 
@@ -116,5 +126,6 @@ class RowState(NamedTuple):
     outputs: Outputs
     events: Records
     groups: Records  # by replica of the plan and operator of its station
+    cores: np.ndarray  # by pool: the sum of the core shares of the replicas in service
     runnable: np.ndarray  # replicas that can continue without time passing
     status: Records  # one STATUS record

@@ -35,7 +35,7 @@ def queue_for(layout: RowLayout, streams: np.ndarray, station: int, operator: in
         stations[station].next_replica = (replica + 1) % stations[station].replicas
         return int(first + replica)
     u = uniform(streams, choice_stream(operator))
-    low, high = 0, stations[station].replicas - 1
+    low, high = 0, stations[station].queues - 1
     share_first = stations[station].share_first
     while low < high:
         middle = (low + high) >> 1
@@ -59,19 +59,13 @@ def enter(
     """Give a row to an idle replica of the station, or put it into a queue."""
     stations, replicas = layout.stations, layout.replicas
     queue = queue_for(layout, draws.streams, station, operator)
-    if stations[station].dispatch == SHARED:
-        replica = stations[station].idle
-        if replica != NONE:
-            stations[station].idle = replicas[replica].next
-    else:
-        replica = stations[station].first_replica + queue - stations[station].first_queue
-        if replicas[replica].state != IDLE:
-            replica = NONE
+    replica = state.queues[queue].idle
     if replica == NONE:
         append_row(state, state.queues, queue, born_s, operator)
         count_waiting(layout, counts, station, state.status[0].now_s)
         stations[station].waiting_rows += 1
     else:
+        state.queues[queue].idle = replicas[replica].next
         replicas[replica].born_s = born_s
         replicas[replica].rows = 1
         replicas[replica].position = layout.operators[operator].position

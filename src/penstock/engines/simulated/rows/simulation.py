@@ -28,7 +28,6 @@ from penstock.engines.simulated.rows.records import (
     DOWN,
     IDLE,
     ROUND_ROBIN,
-    SHARED,
     STATUS,
     RowState,
 )
@@ -39,7 +38,7 @@ from penstock.engines.simulated.stations import SimulatedStation, stations
 from penstock.plan import Plan
 
 _SPARE_PLACES = 1024
-_SERVICE_FIELDS = ("state", "born_s", "rows", "position", "began_s", "due_s")
+_SERVICE_FIELDS = ("state", "born_s", "rows", "position", "began_s", "due_s", "stretch")
 
 
 @dataclass(slots=True)
@@ -86,7 +85,7 @@ class RowSimulation:
     def change_plan(self, plan: Plan) -> None:
         for number in range(len(self._stations)):
             count_waiting(self._layout, self.counts, number, self.now_s)
-        unchanged = {(station.operators, station.replicas) for station in stations(self._flow, plan, self._behaviour)}
+        unchanged = {(station.operators, station.bundles) for station in stations(self._flow, plan, self._behaviour)}
         rows = self._rows_by_station(unchanged)
         pairs = [row_list(self._pool, self._pairs, i) for i in range(len(self._pairs))]
         self._lay_out(plan, rows, pairs)
@@ -135,6 +134,10 @@ class RowSimulation:
         )
         return not self._arrivals["rows_left"].any() and not has_rows
 
+    def core_demand(self) -> np.ndarray:
+        """Return the share of each pool of cores that the bundles in service ask for now; above 1 they slow down."""
+        return np.array(self._cores)
+
     # ---- arrivals
 
     def _first_arrivals(self) -> Records:
@@ -170,6 +173,7 @@ class RowSimulation:
         self._layout.stations["waiting_since_s"] = self.now_s
         replicas = len(self._layout.replicas)
         self._executor_of = np.array([i for station in self._stations for i in _executors(station)], np.int64)
+        self._cores = np.zeros(int(self._layout.replicas["pool"].max()) + 1)
         self._runnable = np.zeros(replicas + 1, np.int64)
         self._events = np.zeros(replicas + len(self._sources) + 1, EVENT)
         self._fill_queues(rows, pairs)
@@ -208,28 +212,29 @@ class RowSimulation:
         self, number: int, station: SimulatedStation, born_s: np.ndarray, operator: np.ndarray
     ) -> list[RowList]:
         """Distribute waiting rows over the queues of a station."""
-        dispatch, replicas = self._layout.stations["dispatch"][number], station.replicas
+        dispatch, queues = self._layout.stations["dispatch"][number], self._layout.stations["queues"][number]
         if dispatch == BY_KEY:
-            replica_of = self._redistribution.choice(replicas, size=len(born_s), p=np.array(station.key_shares))
+            queue_of = self._redistribution.choice(queues, size=len(born_s), p=np.array(station.key_shares))
         elif dispatch == ROUND_ROBIN:
-            replica_of = np.arange(len(born_s)) % replicas
+            queue_of = np.arange(len(born_s)) % queues
         else:
             return [(born_s, operator)]
-        return [(born_s[replica_of == replica], operator[replica_of == replica]) for replica in range(replicas)]
+        return [(born_s[queue_of == queue], operator[queue_of == queue]) for queue in range(queues)]
 
-    def _rows_by_station(self, unchanged: Collection[tuple[tuple[str, ...], int]]) -> dict[str, _StationRows]:
+    def _rows_by_station(
+        self, unchanged: Collection[tuple[tuple[str, ...], tuple[int, ...]]]
+    ) -> dict[str, _StationRows]:
         """Collect the rows of each station, rows in service first. An unchanged station keeps its rows in service."""
         result = {}
         self._send_blocked_rows()
         for number, (station, record) in enumerate(zip(self._stations, self._layout.stations, strict=True)):
-            queues = 1 if record["dispatch"] == SHARED else station.replicas
             first = record["first_queue"]
-            lists = [row_list(self._pool, self._queues, queue) for queue in range(first, first + queues)]
+            lists = [row_list(self._pool, self._queues, queue) for queue in range(first, first + record["queues"])]
             if self._flow[station.name].kind is Kind.SOURCE:
                 result[station.name] = _StationRows((np.zeros(0), np.zeros(0, np.int64)), None, lists[0])
                 continue
             own = self._layout.replicas[self._layout.replicas["station"] == number]
-            continues = (station.operators, station.replicas) in unchanged
+            continues = (station.operators, station.bundles) in unchanged
             in_service = [] if continues else [replica for replica in own for _ in range(replica["rows"])]
             born_s = np.array([replica["born_s"] for replica in in_service], float)
             operator = np.array([self._operator_of(replica) for replica in in_service], np.int64)
@@ -267,9 +272,13 @@ class RowSimulation:
             self._requeue(int(replica))
         blocked = replicas["state"] == BLOCKED
         replicas["state"][down] = DOWN
-        records["idle"] = records["blocked_head"] = records["blocked_tail"] = NONE
+        records["blocked_head"] = records["blocked_tail"] = NONE
+        self._queues["idle"] = NONE
         in_service = np.isfinite(replicas["due_s"])
         self._groups = groups_in_flight(self._layout, self.now_s)
+        self._cores[:] = np.bincount(
+            replicas["pool"], weights=replicas["core_share"] * in_service, minlength=len(self._cores)
+        )
         runnable = np.flatnonzero(~down & ~in_service)
         replicas["state"][runnable] = BUSY
         # The loop takes runnable replicas from the end, so replicas with unsent rows continue first.
@@ -289,9 +298,7 @@ class RowSimulation:
             return
         station = self._layout.stations[record["station"]]
         count_waiting(self._layout, self.counts, int(record["station"]), self.now_s)
-        queue = int(station["first_queue"])
-        if station["dispatch"] != SHARED:
-            queue += replica - int(station["first_replica"])
+        queue = int(record["queue"])
         operator = self._operator_of(record) if record["rows"] else 0
         for _ in range(record["rows"]):
             if self._status["free_places"][0] < 1:
@@ -310,6 +317,7 @@ class RowSimulation:
             outputs=self._outputs,
             events=self._events,
             groups=self._groups,
+            cores=self._cores,
             runnable=self._runnable,
             status=self._status,
         )

@@ -10,20 +10,21 @@ from pathlib import Path
 import msgspec
 
 from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.plan.plan import Threads
 
 _READ_EVERY_S = 0.5
 
 
 class _Plan(msgspec.Struct):
-    threads: dict[str, int] = {}
+    threads: dict[str, Threads] = {}
 
 
 class _Committed(msgspec.Struct):
     plan: _Plan
 
 
-def planned_threads(run: Path | None, operator: str, declared: int) -> Callable[[], int]:
-    """Return a function that gives the current number of threads, and that may be called for each row.
+def planned_threads(run: Path | None, operator: str, declared: int, replica: int = 0) -> Callable[[], int]:
+    """Return a function that gives the current number of threads of a replica, and that may be called for each row.
 
     It reads the file of the committed plan twice per second. A change of plan thus reaches tasks that are running, and
     needs no restart. Without a run directory, or while its file cannot be read, the number stays as it was.
@@ -39,7 +40,9 @@ def planned_threads(run: Path | None, operator: str, declared: int) -> Callable[
         if now >= read_again_s:
             read_again_s = now + _READ_EVERY_S
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                threads = msgspec.json.decode(file.read_bytes(), type=_Committed).plan.threads.get(operator, threads)
+                own = msgspec.json.decode(file.read_bytes(), type=_Committed).plan.threads.get(operator, threads)
+                # A task of the plan before may have a number that the new plan does not have.
+                threads = own if isinstance(own, int) else own[replica % len(own)]
         return threads
 
     return current

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from penstock.dataflow.code_location import written_at
 from penstock.dataflow.concurrent_calls import DEAD_LETTER, is_async
@@ -66,7 +67,8 @@ def over_concurrent_rows(
 
     def over_with(client: Client | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         caller = _caller(function, client)
-        threads = planned_threads(run, name, calls.threads)
+        context = TaskContext.get()
+        threads = planned_threads(run, name, calls.threads, 0 if context is None else context.partitionId())
         dispatcher = Dispatcher(caller, calls, threads, lambda row: repr([row[key] for key in calls.keys]))
         busy_s, resumed_s = 0.0, time.perf_counter()
         answers: list[CallAnswer] = []

@@ -163,6 +163,7 @@ class Changeover:
             opens_at=self._changes.generation,
             inputs=inputs,
             appends_to=self._changes.channels.get(start.pipeline.output),
+            shares=dict(start.pipeline.shares),
             keeps_all_columns=start.predecessor is None or start.predecessor.keeps_all_columns,
         )
 

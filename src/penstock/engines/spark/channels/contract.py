@@ -80,8 +80,8 @@ class RowStore(Protocol):
     def write(self, df: DataFrame, key: str) -> list[RowFile]:
         """Run the batch and store its rows. Return what successful tasks have written."""
 
-    def split(self, files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
-        """Return the rows of these files in exactly `replicas` parts."""
+    def split(self, files: Sequence[RowFile], replicas: int, shares: Sequence[float] = ()) -> list[list[RowSlice]]:
+        """Return the rows of these files in exactly `replicas` parts with these shares; empty: equal shares."""
 
     def read(self, slices: Iterable[RowSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]: ...
 

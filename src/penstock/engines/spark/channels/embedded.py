@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.engines.spark.channels.logged_channel import LoggedChannel, write_description
+from penstock.engines.spark.reading.shares import range_bounds
 from penstock.engines.spark.storage.row_files import RowFile, RowSlice, read_slices, split_files, write_dataframe
 
 
@@ -33,8 +34,8 @@ class FolderStore:
     def write(self, df: DataFrame, key: str) -> list[RowFile]:
         return write_dataframe(df, self._folder)
 
-    def split(self, files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
-        return split_files(files, replicas)
+    def split(self, files: Sequence[RowFile], replicas: int, shares: Sequence[float] = ()) -> list[list[RowSlice]]:
+        return split_files(files, range_bounds(sum(file.rows for file in files), replicas, shares))
 
     def read(self, slices: Iterable[RowSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_slices(slices, schema)

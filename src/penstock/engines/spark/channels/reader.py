@@ -56,7 +56,7 @@ class ChannelReader(StreamReader):
     def partitions(self, start: Offset, end: Offset) -> list[ChannelPartition]:
         entries = self._log.entries(start["entry"], end["entry"])
         files = [file for entry in entries for file in entry.files]
-        partitions = [ChannelPartition(part) for part in self._store.split(files, self.replicas)]
+        partitions = [ChannelPartition(part) for part in self._store.split(files, self.replicas, self.shares)]
         if self._with_watermark:
             watermarks = [entry.watermark_ms for entry in entries if entry.watermark_ms is not None]
             partitions[0].watermark_ms = max(watermarks, default=None)

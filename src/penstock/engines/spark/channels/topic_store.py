@@ -13,6 +13,7 @@ the shuffle after the read.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from penstock.brokers.records import MAX_RECORD_BYTES, Span, producer, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.channels.contract import ChannelUnavailableError
+from penstock.engines.spark.reading.shares import range_bounds
 from penstock.engines.spark.storage.column_names import map_in_arrow, quoted
 from penstock.engines.spark.storage.row_files import FILE_REPORT, RowFile, RowSlice, cast_batch, split_files
 
@@ -89,8 +91,10 @@ class TopicStore:
         written = [RowFile(row.file, row.rows, row.bytes) for row in map_in_arrow(df, write, FILE_REPORT).collect()]
         return sorted(written, key=lambda file: _address(file.path))
 
-    def split(self, files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
+    def split(self, files: Sequence[RowFile], replicas: int, shares: Sequence[float] = ()) -> list[list[RowSlice]]:
         """
+        Unequal shares are ranges of all rows, or whole groups if the rows are read by key.
+
         >>> files = [RowFile(f"{group}:0", 2, 0) for group in range(4)]
         >>> store = TopicStore(KafkaCluster(bootstrap_servers=""), "t", 4, ())
         >>> [[(piece.path, piece.rows) for piece in part] for part in store.split(files, 2)]
@@ -102,10 +106,16 @@ class TopicStore:
         for file in sorted(files, key=lambda file: _address(file.path)):
             by_group.setdefault(_address(file.path)[0], []).append(file)
         parts: list[list[RowSlice]] = [[] for _ in range(replicas)]
+        if shares and not self._keys:
+            in_order = [file for group in sorted(by_group) for file in by_group[group]]
+            return split_files(in_order, range_bounds(sum(file.rows for file in in_order), replicas, shares))
+        bounds = range_bounds(self._groups, replicas, shares)
         for group, group_files in by_group.items():
-            low, high = group * replicas // self._groups, (group + 1) * replicas // self._groups
+            low = bisect.bisect_right(bounds, group) - 1 if shares else group * replicas // self._groups
+            high = (group + 1) * replicas // self._groups
             readers = 1 if self._keys else max(1, high - low)
-            for number, part in enumerate(split_files(group_files, readers)):
+            rows = sum(file.rows for file in group_files)
+            for number, part in enumerate(split_files(group_files, range_bounds(rows, readers))):
                 parts[low + number] += part
         return parts
 

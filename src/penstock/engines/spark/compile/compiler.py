@@ -41,6 +41,7 @@ from penstock.engines.spark.compile.refusals import (
     stateful_nodes,
 )
 from penstock.engines.spark.compile.row_functions import apply_row_function
+from penstock.engines.spark.compile.share_partitions import by_shares
 from penstock.engines.spark.compile.state_owners import StateOwners, state_owners
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import active_session, analyzed_plan, check_for_streaming
@@ -52,8 +53,9 @@ from penstock.plan import Pipeline
 
 ROWS = "__penstock_rows_"  # prefix of the observations that count the output rows of operators
 _COLUMNS = "__penstock_columns_"  # prefix of the observations that only keep the columns of state
-# (origin, replicas, with its watermark) -> rows, and the name of the observation that holds their watermark
-Read = Callable[[Origin, int, bool], tuple[DataFrame, str | None]]
+# (origin, replicas, with its watermark, shares of the replicas) -> rows, and the name of the observation that holds
+# their watermark
+Read = Callable[[Origin, int, bool, tuple[float, ...]], tuple[DataFrame, str | None]]
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class _Input(NamedTuple):
     df: DataFrame
     partitions: int
     event_time: TrackedEventTime | None
+    shares: tuple[float, ...]  # share of the rows of each partition; empty: equal shares
 
 
 class Compiler:
@@ -114,6 +117,8 @@ class Compiler:
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
         self._stages = GroupStages(dict(pipeline.groups), self._replicas, profile)
+        self._planned_shares = dict(pipeline.shares)
+        self._shares: dict[str, tuple[float, ...]] = {}  # by operator: share of the rows of each partition
         self._event_times = EventTimes(is_carried_on=flow[pipeline.output].sink is None)
         # Operators whose rows have the same order within each partition when a batch is repeated.
         self._ordered: set[str] = set()
@@ -193,10 +198,13 @@ class Compiler:
     def _add_source(self, operator: Operator) -> None:
         if operator.name == self._pipeline.output:  # a cut follows, so no reader in this query has replicas
             replicas = self._spark.sparkContext.defaultParallelism
+            shares: tuple[float, ...] = ()
         else:
-            replicas = self._partitions_for(self._flow.consumers(operator.name)[0], operator.name)
-        df, _ = self._read(operator.name, replicas, True)
-        self._partitions[operator.name] = replicas
+            reader = self._flow.consumers(operator.name)[0]
+            replicas = self._partitions_for(reader, operator.name)
+            shares = self._shares_for(reader) if not isinstance(operator.source, SparkSource) else ()
+        df, _ = self._read(operator.name, replicas, True, shares)
+        self._partitions[operator.name], self._shares[operator.name] = replicas, shares
         self._ordered.add(operator.name)
         self._dfs[operator.name] = self._stages.add(operator, self._event_times.add(operator, df, ()), is_moved=False)
 
@@ -215,6 +223,7 @@ class Compiler:
         elif operator.name != self._counted and (metrics := self._metrics(operator, inputs, df)):
             df = df.observe(f"{ROWS if self._sample_every else _COLUMNS}{operator.name}", *metrics)
         self._partitions[operator.name] = partitions
+        self._shares[operator.name] = () if operator.takes_each_input else self._planned_shares.get(operator.name, ())
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
         refuse_second_watermark(operator.name, self._dfs[operator.name])
         self._dfs[operator.name] = self._stages.add(operator, self._dfs[operator.name], is_moved=is_moved)
@@ -294,12 +303,13 @@ class Compiler:
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""
         if name in self._dfs:
-            return _Input(self._dfs[name], self._partitions[name], self._event_times[name])
-        partitions = self._partitions_for(operator, name)
+            return _Input(self._dfs[name], self._partitions[name], self._event_times[name], self._shares[name])
+        partitions, shares = self._partitions_for(operator, name), self._shares_for(operator)
         with_watermark = not self._declares_watermark_from(operator)
-        df, observation = self._read(Edge(name, operator.name), partitions, with_watermark)
+        df, observation = self._read(Edge(name, operator.name), partitions, with_watermark, shares)
         columns = event_time_columns(df.schema)
-        return _Input(df, partitions, TrackedEventTime(columns=columns, observation=observation) if columns else None)
+        event_time = TrackedEventTime(columns=columns, observation=observation) if columns else None
+        return _Input(df, partitions, event_time, shares)
 
     def _declares_watermark_from(self, operator: Operator) -> bool:
         """Return whether an operator declares a watermark from this one to the state, which replaces others."""
@@ -315,6 +325,10 @@ class Compiler:
         per_input, left = divmod(replicas, len(reader.inputs))
         return max(1, per_input + (reader.inputs.index(name) < left))
 
+    def _shares_for(self, reader: Operator) -> tuple[float, ...]:
+        """Return the shares by which an input is divided for a reader. Several inputs are divided equally."""
+        return self._planned_shares.get(reader.name, ()) if len(reader.inputs) == 1 else ()
+
     def _without_conflicts(self, operator: Operator, inputs: list[_Input], is_moved: bool) -> list[_Input]:
         """Return the inputs of an operator, separated by a shuffle from stages of other executor groups."""
         conflicting = self._stages.conflicting_inputs(operator, is_moved=is_moved)
@@ -325,7 +339,7 @@ class Compiler:
             )
         self._ordered -= set(conflicting)
         return [
-            source._replace(df=source.df.repartition(source.partitions)) if name in conflicting else source
+            source._replace(df=_shuffled(source)) if name in conflicting else source
             for name, source in zip(operator.inputs, inputs, strict=True)
         ]
 
@@ -338,7 +352,11 @@ class Compiler:
         if operator.takes_each_input or operator.kind.has_state:
             return False
         replicas = self._replicas[operator.name]
-        if operator.calls is not None and operator.calls.keys and replicas > 1:  # rows with equal keys meet
+        keys = operator.calls.keys if operator.calls is not None else ()
+        shares = self._planned_shares.get(operator.name, ())
+        if shares and not self._must_keep_order(operator):
+            return bool(keys) or shares != inputs[0].shares or len(inputs) > 1
+        if keys and replicas > 1:  # rows with equal keys meet
             return True
         return sum(source.partitions for source in inputs) != replicas and not self._must_keep_order(operator)
 
@@ -353,8 +371,11 @@ class Compiler:
         df = inputs[0].df
         for other in inputs[1:]:
             df = df.unionByName(other.df)
-        if is_moved:
-            keys = operator.calls.keys if operator.calls is not None else ()
+        keys = operator.calls.keys if operator.calls is not None else ()
+        shares = self._planned_shares.get(operator.name, ())
+        if is_moved and shares:
+            df = by_shares(df, shares, keys)
+        elif is_moved:
             df = df.repartition(replicas, *map(quoted, keys))
         _check_keys(operator, df)
         return self._call(operator, df), replicas
@@ -442,6 +463,12 @@ class Compiler:
                 if _first_line(error) == message:
                     return name
         return self._pipeline.output
+
+
+def _shuffled(source: _Input) -> DataFrame:
+    if source.shares:
+        return by_shares(source.df, source.shares, ())
+    return source.df.repartition(source.partitions)
 
 
 def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[DataFrame, ...]) -> Any:

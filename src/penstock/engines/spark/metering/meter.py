@@ -30,6 +30,7 @@ from penstock.measure.estimators import (
     utilisation,
 )
 from penstock.measure.window import CallWindow, OperatorWindow, PipelineWindow, SharedCost, Window
+from penstock.plan.plan import Threads
 
 _TOTALS_FILE = "totals.json"
 
@@ -370,10 +371,11 @@ def _inputs_of(operator: Operator, query: Query) -> list[Origin]:
     return [edge for edge in edges if query.find_input(edge) is not None]
 
 
-def _call_window(samples: OperatorSamples, threads: int | None) -> CallWindow | None:
+def _call_window(samples: OperatorSamples, bundles: Threads | None) -> CallWindow | None:
     """Return the concurrent calls of the latest window; None for an operator without threads."""
-    if threads is None:
+    if bundles is None:
         return None
+    threads = bundles if isinstance(bundles, int) else round(sum(bundles) / len(bundles))
     sums = samples.calls
     return CallWindow(
         threads=threads,

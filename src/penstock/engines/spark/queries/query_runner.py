@@ -55,9 +55,11 @@ class QueryRunner:
         """Compile a pipeline; raise PenstockError if Spark would refuse to run it, or if the start was cancelled."""
         self._context.check_not_cancelled()
 
-        def read(origin: Origin, replicas: int, with_watermark: bool) -> tuple[DataFrame, str | None]:
+        def read(
+            origin: Origin, replicas: int, with_watermark: bool, shares: tuple[float, ...]
+        ) -> tuple[DataFrame, str | None]:
             source = query.input(origin)
-            options = self._reader_options(query, source, replicas)
+            options = self._reader_options(query, source, replicas, shares)
             if isinstance(source, SourceInput):
                 return self._context.sources[source.operator].read(self._spark, options), None
             channel = self._directory.channel(source.folder)
@@ -83,7 +85,9 @@ class QueryRunner:
         compiled.df = self._with_channel_schema(compiled.df, query)
         return compiled
 
-    def _reader_options(self, query: Query, source: QueryInput, replicas: int) -> ReaderOptions:
+    def _reader_options(
+        self, query: Query, source: QueryInput, replicas: int, shares: tuple[float, ...]
+    ) -> ReaderOptions:
         return ReaderOptions(
             name=source.name,
             replicas=replicas,
@@ -92,6 +96,7 @@ class QueryRunner:
             run=self._directory.path,
             batch_s=self._context.settings.batch_s,
             max_rows=self._context.settings.max_batch_rows,
+            shares=shares,
         )
 
     def _with_channel_schema(self, df: DataFrame, query: Query) -> DataFrame:

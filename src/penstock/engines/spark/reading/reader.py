@@ -43,6 +43,7 @@ class ReaderOptions:
     run: Path
     batch_s: float  # the target duration of a batch
     max_rows: int | None  # maximum rows of a batch
+    shares: tuple[float, ...] = ()  # share of the rows of each partition; empty: equal shares
 
     def to_spark(self) -> dict[str, str]:
         """Return the options as Spark passes them on. Each call has a new start id."""
@@ -54,6 +55,7 @@ class ReaderOptions:
             "run": str(self.run),
             "batch_s": str(self.batch_s),
             "max_rows": str(self.max_rows or ""),
+            "shares": " ".join(map(repr, self.shares)),
             "start_id": str(time.time_ns() // 1_000_000),
         }
 
@@ -67,6 +69,7 @@ class ReaderOptions:
             run=Path(options["run"]),
             batch_s=float(options["batch_s"]),
             max_rows=int(options["max_rows"]) if options["max_rows"] else None,
+            shares=tuple(map(float, options.get("shares", "").split())),
         )
 
 
@@ -83,6 +86,7 @@ class StreamReader(DataSourceStreamReader):
         self._gate = Gate(parsed.run, parsed.query, parsed.opens_at)
         self._busy_time = ReaderBusyTime(parsed.run, parsed.name)
         self.replicas = parsed.replicas
+        self.shares = parsed.shares
         self.sizer = BatchSizer(
             parsed.batch_s,
             max_rows=parsed.max_rows,
@@ -96,7 +100,7 @@ class StreamReader(DataSourceStreamReader):
 
     @abstractmethod
     def partitions(self, start: Offset, end: Offset) -> list[Any]:
-        """Return exactly `replicas` input partitions for the rows between two offsets."""
+        """Return exactly `replicas` input partitions, each with its share of the rows between two offsets."""
 
     @abstractmethod
     def batches(self, partition: Any) -> Iterator[pa.RecordBatch]:

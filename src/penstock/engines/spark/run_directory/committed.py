@@ -58,6 +58,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[QueryInput, ...]
     appends_to: str | None  # folder of the channel; None if the pipeline ends in a sink
     groups: dict[str, str] = {}  # operator -> group of executors, for those that have one
+    shares: dict[str, tuple[float, ...]] = {}  # operator -> share of the rows of each replica, unless they are equal
     keeps_all_columns: bool = False  # in its state; False for state of earlier versions, which lacks unused columns
 
     @property
@@ -86,6 +87,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
             self.operators == pipeline.operators
             and self.replicas == dict(pipeline.replicas)
             and self.groups == dict(pipeline.groups)
+            and self.shares == dict(pipeline.shares)
             and self.channels_read == channels_read(pipeline, channels)
             and self.appends_to == channels.get(pipeline.output)
         )

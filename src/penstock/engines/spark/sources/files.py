@@ -7,6 +7,7 @@ process that answers Spark's questions about offsets discovers files; only one q
 from __future__ import annotations
 
 import glob
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
+from penstock.engines.spark.reading.shares import range_bounds
 from penstock.engines.spark.sources.contract import SampleSize
 from penstock.engines.spark.sources.file_rows import FileRows
 
@@ -150,7 +152,10 @@ class FileStreamReader(StreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[FilePartition]:
         paths = [file.path for file in self._index.refresh()[start["file"] : end["file"]]]
-        return [FilePartition(paths[part :: self.replicas]) for part in range(self.replicas)]
+        if not self.shares:
+            return [FilePartition(paths[part :: self.replicas]) for part in range(self.replicas)]
+        bounds = range_bounds(len(paths), self.replicas, self.shares)
+        return [FilePartition(paths[first:stop]) for first, stop in itertools.pairwise(bounds)]
 
     def batches(self, partition: FilePartition) -> Iterator[pa.RecordBatch]:
         return (batch for path in partition.paths for batch in self._file_rows.of(path))

@@ -24,6 +24,7 @@ from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
+from penstock.engines.spark.reading.shares import range_bounds
 from penstock.engines.spark.sources.contract import SampleSize
 from penstock.engines.spark.sources.decoding import RecordDecoder
 from penstock.engines.spark.sources.json_rows import row_type
@@ -232,7 +233,7 @@ class KafkaReader(StreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[KafkaPartition]:
         spans = [Span(int(name), start.get(name, 0), stop) for name, stop in end.items() if name.isdigit()]
-        return [KafkaPartition(part) for part in split_spans(spans, self.replicas)]
+        return [KafkaPartition(part) for part in split_spans(spans, self.replicas, self.shares)]
 
     def batches(self, partition: KafkaPartition) -> Iterator[pa.RecordBatch]:
         declared = self._topic.declared
@@ -250,8 +251,8 @@ class KafkaReader(StreamReader):
             write_atomically(file, msgspec.json.encode(times))
 
 
-def split_spans(spans: Sequence[Span], replicas: int) -> list[list[Span]]:
-    """Return exactly `replicas` parts of about equal size. A partition is divided only where two parts meet.
+def split_spans(spans: Sequence[Span], replicas: int, shares: Sequence[float] = ()) -> list[list[Span]]:
+    """Return exactly `replicas` parts with these shares. A partition is divided only where two parts meet.
 
     >>> split_spans([Span(0, 0, 4), Span(1, 10, 14)], 2)
     [[Span(partition=0, start=0, stop=4)], [Span(partition=1, start=10, stop=14)]]
@@ -259,7 +260,7 @@ def split_spans(spans: Sequence[Span], replicas: int) -> list[list[Span]]:
     [2, 3, 3]
     """
     total = sum(span.stop - span.start for span in spans)
-    bounds = [total * part // replicas for part in range(replicas + 1)]
+    bounds = range_bounds(total, replicas, shares)
     parts: list[list[Span]] = []
     for low, high in itertools.pairwise(bounds):
         part, begin = [], 0

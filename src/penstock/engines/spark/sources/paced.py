@@ -21,6 +21,7 @@ from penstock.dataflow.function_errors import user_function_error
 from penstock.engines.pace import Pace
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
+from penstock.engines.spark.reading.shares import range_bounds
 from penstock.engines.spark.sources.contract import SampleSize
 from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.engines.spark.storage.row_conversion import batch_from_columns, batch_from_rows
@@ -136,8 +137,9 @@ class PacedReader(StreamReader):
         return {"row": start["row"] + rows}
 
     def partitions(self, start: Offset, end: Offset) -> list[RowRange]:
-        low, rows, k = start["row"], end["row"] - start["row"], self.replicas
-        return [RowRange(low + rows * part // k, low + rows * (part + 1) // k) for part in range(k)]
+        low = start["row"]
+        bounds = range_bounds(end["row"] - low, self.replicas, self.shares)
+        return [RowRange(low + first, low + stop) for first, stop in itertools.pairwise(bounds)]
 
     def batches(self, partition: RowRange) -> Iterator[pa.RecordBatch]:
         return self._rows(partition.start, partition.stop)

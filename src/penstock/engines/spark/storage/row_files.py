@@ -56,10 +56,8 @@ def slice_files(files: Sequence[RowFile], start: int, stop: int) -> list[RowSlic
     return slices
 
 
-def split_files(files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
-    """Return all rows of these files in exactly `replicas` parts whose sizes differ by one row at most."""
-    rows = sum(file.rows for file in files)
-    bounds = [rows * part // replicas for part in range(replicas + 1)]
+def split_files(files: Sequence[RowFile], bounds: Sequence[int]) -> list[list[RowSlice]]:
+    """Return the rows between each two bounds; rows are numbered in the order of the files."""
     return [slice_files(files, low, high) for low, high in itertools.pairwise(bounds)]
 
 
