@@ -38,6 +38,7 @@ LONGEST = {
         "kill",
         "mst_on_spark",
         "nexmark_on_spark",
+        "organic_on_spark",
         "ports",
         "profile_on_spark",
         "programs_on_spark",
