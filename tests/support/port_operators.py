@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class Echo:
 class Divided:
     """Sends rows to one of two output ports, and adds a line to a file when a task ends."""
 
-    def __init__(self, closed: str) -> None:
+    def __init__(self, closed: str = os.devnull) -> None:
         self.closed = closed
 
     def close(self) -> None:
@@ -99,7 +100,7 @@ class Divided:
 class Clock:
     """Counts rows, and emits the count periodically until 20 rows have arrived. It adds a line when a task ends."""
 
-    def __init__(self, closed: str) -> None:
+    def __init__(self, closed: str = os.devnull) -> None:
         self.closed = closed
 
     def close(self) -> None:
