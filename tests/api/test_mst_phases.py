@@ -42,6 +42,7 @@ def stored(at: Path, flow: Dataflow, rows_per_s: Mapping[int, float]) -> None:
             )
 
 
+@pytest.mark.long
 def test_the_counts_chosen_on_three_dataflows_are_measured_for_another_one(tmp_path: Path) -> None:
     flows = [flow_named(name) for name in ("a", "b", "c")]
     for flow, rate in zip(flows, (100.0, 7.0, 3000.0), strict=True):

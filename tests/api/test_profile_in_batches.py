@@ -66,6 +66,7 @@ def profiled(monkeypatch: pytest.MonkeyPatch, flow: Dataflow, costs: Behaviour, 
     return penstock.profile(flow, slots=slots, latency_s=LATENCY_S, at=at)
 
 
+@pytest.mark.long
 def test_the_result_is_close_to_the_best_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     flow = penstock.Dataflow("waiting")
     rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=1.0))

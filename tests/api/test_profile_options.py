@@ -105,6 +105,7 @@ def test_the_throughput_grows_with_the_slots_and_the_smallest_platform_is_found(
     assert curve_of(tmp_path / "slots", slots=[4, 1, 2], rows_per_s=500.0).smallest is None
 
 
+@pytest.mark.long
 def test_executors_have_the_slots_of_the_simulated_cluster(tmp_path: Path) -> None:
     curve = curve_of(tmp_path / "executors", executors=[1])
     assert curve.machines == "executors"

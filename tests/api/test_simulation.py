@@ -56,6 +56,7 @@ def test_no_plan_changes_in_quiet_hours(flow: penstock.Dataflow, inputs: dict[st
         penstock.simulate(flow, policy="drs", latency_s=0.7, quiet_hours="all day", **inputs)
 
 
+@pytest.mark.long
 def test_like_takes_a_record_or_a_directory(flow: penstock.Dataflow, inputs: dict[str, Path], tmp_path: Path) -> None:
     at = tmp_path / "run"
     penstock.simulate(flow, policy="threshold", mode="off", slots=4, at=at, **inputs)

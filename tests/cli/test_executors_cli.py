@@ -218,6 +218,7 @@ def test_a_run_on_a_cluster_gets_the_number_of_executors_and_is_resumed_there(
     assert f"--at {run} --cluster {cluster}'" in output and "--master" not in output
 
 
+@pytest.mark.long
 def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
     study_in(tmp_path / "study", {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
     (tmp_path / "flow.py").write_text(FLOW.format(rate=", rows_per_s=1"))

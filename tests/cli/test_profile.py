@@ -79,6 +79,7 @@ def test_invalid_options(given: list[str], words: list[str], message: str) -> No
     assert message in result.output
 
 
+@pytest.mark.long
 def test_the_directory_of_a_run_is_refused(given: list[str], tmp_path: Path) -> None:
     with Store(tmp_path / "study"):
         pass  # an empty store is accepted
@@ -104,6 +105,7 @@ def test_the_schema_of_the_result_is_known() -> None:
     assert "Profile" in json.dumps(penstock.schema("profile"))
 
 
+@pytest.mark.long
 def test_costs_come_from_a_run(given: list[str], tmp_path: Path) -> None:
     run, trace = tmp_path / "run", tmp_path / "trace.csv"
     trace.write_text("time_s,rate\n0,20\n60,20\n120,20\n")

@@ -140,6 +140,7 @@ def test_a_run_of_another_dataflow_is_refused_as_a_calibration(given: list[str],
     assert "has no operator 'other'" in printed(*given, "--like", f"{tmp_path}/run", *words, fails=True)
 
 
+@pytest.mark.long
 def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: list[str], tmp_path: Path) -> None:
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "recommend", "--json"]
     words = [*given, *costs, "--policy", "drs", "--latency-ms", "700"]

@@ -95,6 +95,7 @@ def test_random_service_times_do_not_prevent_the_peak(tmp_path: Path) -> None:
     assert [peak.rows_per_s for peak in curve.peaks] == [pytest.approx(100.0, rel=0.1), pytest.approx(400.0, rel=0.1)]
 
 
+@pytest.mark.long
 def test_a_rate_of_few_rows_per_minute_is_found(tmp_path: Path) -> None:
     curve = measured(lambda threads: 0.04 * threads, tmp_path)
     for peak in curve.peaks:

@@ -76,6 +76,7 @@ def test_a_changed_program_is_refused(file: Path, tmp_path: Path) -> None:
     profile_of(file, tmp_path / "study")
 
 
+@pytest.mark.long
 def test_other_settings_are_refused(file: Path, tmp_path: Path) -> None:
     profile_of(file, tmp_path / "study")
     with pytest.raises(PenstockError, match="has trials with slots 4 instead of 5; use the same settings"):
