@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from benchmarks.papers import drs, joker, model_driven, mst, stepwise
-from benchmarks.papers.results import ROOT, Figure, computed, page
+from benchmarks.papers.results import ROOT, Figure, computed, page, published
 from penstock.dataflow.errors import PenstockError
 
 # Name of the paper -> its figures, the title of its page, and a sentence about them.
@@ -41,13 +41,14 @@ def main() -> None:
         unknown = [name for name in options.figure if name not in figures]
         if unknown:
             parser.error(f"'{part}' has no figure {', '.join(unknown)}; its figures are {', '.join(figures)}.")
+        file = ROOT / "docs" / "papers" / f"{part}-results.md"
+        earlier = published(file.read_text()) if file.exists() else {}
         try:
-            rows = computed(part, figures, options.figure, again=options.again)
+            rows = computed(part, figures, options.figure, again=options.again, published=earlier)
         except PenstockError as error:
             missing.append(part)
             print(f"{part}: {error}", file=sys.stderr)
             continue
-        file = ROOT / "docs" / "papers" / f"{part}-results.md"
         file.write_text(page(title, introduction, rows, f"make reproduce PART={part}"))
         print(f"{file.relative_to(ROOT)}: {len(rows)} rows")
     sys.exit(bool(missing))

@@ -37,6 +37,7 @@ ROWS = {  # enough for a result of the oracle
     "mst.rolling_sort": 50,
     "mst.sol": 50,
     "mst.unique_visitor": 50,
+    "mst.vertical_tree": 120,
     "stepwise.diamond": 10,
     "stepwise.linear": 10,
     "stepwise.star": 10,

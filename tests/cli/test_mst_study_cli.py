@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
-from penstock.api.mst_measurement import StudyProgress
+from penstock.api.mst_measurement import StudyProgress, predict_mst
 from penstock.cli.main import cli
 from penstock.cli.mst import TrialProgressBar
+from penstock.models.mst.samples import SamplesError
 from penstock.plan import Plan
 from penstock.store import RunStart, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
@@ -62,6 +64,35 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     intervals.append((drawn["low"], drawn["high"]))
     assert intervals == [pytest.approx(intervals[0])] * 4
     assert intervals[0][0] < 500.0 < intervals[0][1]
+
+
+def test_a_study_is_predicted_by_the_requested_competitors(study: Path) -> None:
+    """The rate is 100 rows/s per executor, on 1 to 4. A line predicts 800 on 8 executors. The constant with the least
+    squares of relative errors is 100 (1 + 1/2 + 1/3 + 1/4) / (1 + 1/4 + 1/9 + 1/16) = 146.3."""
+
+    def fitted(*models: str) -> Any:
+        words = [word for model in models for word in ("--model", model)]
+        fit = printed("mst", "predict", str(study), "--executors", "8", "--choose", "training", *words)["fit"]
+        same = predict_mst(study, executors=[8], models=models, choose="training").fit
+        assert json.loads(msgspec.json.encode(same)) == fit
+        assert set(fit["errors"]) == set(models)
+        return fit
+
+    line, constant, both = fitted("linear"), fitted("mean"), fitted("mean", "linear")
+    assert line["predictions"][0]["throughput"] == pytest.approx(800.0, rel=0.02)
+    assert constant["weights"] == [pytest.approx(146.3, rel=0.01)]
+    assert constant["predictions"][0]["throughput"] < 400.0  # at most the largest measurement
+    assert both["model"] == "linear" and both["errors"]["linear"] < both["errors"]["mean"]
+
+
+def test_an_unknown_model_is_refused_before_anything_is_measured(study: Path, tmp_path: Path) -> None:
+    for words in (
+        ("predict", str(study), "--executors", "8"),
+        ("measure", "one.py", "--executors", "1,2", "--at", str(tmp_path / "new")),
+    ):
+        with pytest.raises(SamplesError, match="no model 'cubic'. The models are model1, .*, linear, mean"):
+            CliRunner().invoke(cli, ["mst", *words, "--model", "cubic"], catch_exceptions=False)
+    assert not (tmp_path / "new").exists()
 
 
 def test_elastic_takes_a_study_instead_of_samples(study: Path, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from benchmarks.papers import mst, mst_data
 from penstock.models.mst.curve_families import LINEAR, MEAN, MODEL1, MODEL2, PAPER_FAMILIES
+from penstock.models.mst.fitted_curve import FittedCurve
 from penstock.models.mst.least_squares import mape
 from penstock.models.mst.prediction import fit_mst
+from penstock.models.mst.validation_counts import first_divergences
 from tests.support.mst_measurements import GENERATED, PUBLISHED, both, measurements
 
 BENT = ("grep", "rcount", "clean")  # applications with a bottleneck
@@ -67,13 +69,33 @@ def test_each_model_fits_the_applications_that_it_fits_in_the_paper(origin: str)
             assert errors[app]["model1"] == pytest.approx(errors[app]["model2"], abs=0.01), app
 
 
+def test_published_weights_give_the_published_points_of_algorithm_1() -> None:
+    """All points are equal but the second one of Rolling Count. It is where two nearly parallel curves are 10 % apart
+    after they cross, and depends on the digits of the weights."""
+    points = {
+        app: first_divergences(
+            [
+                FittedCurve(family=family, weights=tuple(weights), step=0.0, train_rmse=0.0)
+                for family, weights in zip(PAPER_FAMILIES, published, strict=True)
+            ],
+            trained=mst_data.TRAIN,
+            max_vms=mst.MAX_VMS,
+        )
+        for app, published in mst.TABLE_2.items()
+    }
+    first, second = points.pop("rcount")
+    assert points == {"grep": [26], "visitor": [25], "pv": [25], "clean": [], "vhtree": []}
+    assert first == 25 and second == pytest.approx(72, rel=0.25)
+
+
 def test_published_points_of_algorithm_1() -> None:
     """The paper has 26 for Grep and 25 and 72 for Rolling Count, from other samples; the rest is equal."""
     points = {app: mst.validation_counts(samples)[0] for app, samples in measurements(PUBLISHED).items()}
     assert points["visitor"] == points["pv"] == (25,)
     assert points["clean"] == points["vhtree"] == ()
     assert points["grep"][0] == pytest.approx(26, abs=1) and len(points["grep"]) == 1
-    assert points["rcount"][0] == 25 and len(points["rcount"]) == 2
+    first, second = points["rcount"]
+    assert first == 25 and second == pytest.approx(72, rel=0.5)
 
 
 def test_published_selection_of_models() -> None:

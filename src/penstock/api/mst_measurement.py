@@ -24,6 +24,7 @@ from penstock.dataflow.local_paths import local_directory
 if TYPE_CHECKING:
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import ClusterSize, SparkCluster
+    from penstock.models.mst.curve_families import CurveFamily
     from penstock.models.mst.curve_selection import Choose
     from penstock.report.mst_results import MstMeasurement
     from penstock.store import Store, Trial
@@ -55,6 +56,7 @@ def measure_mst(
     paced: bool = False,
     replicas: str = BY_RULE,
     predict: Sequence[int] = (),
+    models: Sequence[str] = (),
     choose: Choose = "mean",
     at: str | Path | None = None,
     cluster: str | Path | None = None,
@@ -80,6 +82,7 @@ def measure_mst(
         paced: Also search for the highest sustained rate of paced sources.
         replicas: Set replicas by the rule of the paper ("rule") or by a policy; one of `REPLICA_METHODS`.
         predict: Numbers of executors to predict.
+        models: Names of the candidate models. The default is all but the competitors "linear" and "mean".
         choose: What selects the model if nothing was measured for validation; see `fit_mst`.
         at: Directory of the study; default `studies/<name of the dataflow>`.
         cluster: Directory of a running cluster. By default one is started with `executor_cores` and
@@ -92,12 +95,16 @@ def measure_mst(
 
     Raises:
         OptionError: An option has an invalid value or does not fit the others.
+        SamplesError: There is no such model.
         PenstockError: The sources cannot be measured, or the directory contains trials of another program.
     """
+    from penstock.models.mst.curve_families import families_named
+
     if paced and budget is not None:
         raise OptionError("A paced measurement requires repeats and cannot have a budget; omit the budget.")
     if replicas not in REPLICA_METHODS:
         raise OptionError(f"Replicas cannot be set by '{replicas}'; the methods are {', '.join(REPLICA_METHODS)}.")
+    families = families_named(models)
     check_choose(choose)
     if bool(executors) == (training is not None):
         raise OptionError("Give either the numbers of executors to measure or a study that chose them.")
@@ -136,11 +143,16 @@ def measure_mst(
         on_progress=on_progress or (lambda progress: None),
     )
     study.run()
-    return _result(study.directory, tuple(sorted({*executors, *predict})), level, choose)
+    return _result(study.directory, tuple(sorted({*executors, *predict})), level, choose, families)
 
 
 def predict_mst(
-    study: str | Path, *, executors: Sequence[int], level: float = 0.9, choose: Choose = "mean"
+    study: str | Path,
+    *,
+    executors: Sequence[int],
+    level: float = 0.9,
+    models: Sequence[str] = (),
+    choose: Choose = "mean",
 ) -> MstMeasurement:
     """Predict the throughput of other executor counts from the trials in the directory `study`.
 
@@ -148,14 +160,19 @@ def predict_mst(
         study: Directory of the study.
         executors: Numbers of executors to predict.
         level: Probability of the prediction intervals.
+        models: Names of the candidate models. The default is all but the competitors "linear" and "mean".
         choose: What selects the model if nothing was measured for validation; see `fit_mst`.
 
     Raises:
         OptionError: There is no such way to choose a model.
+        SamplesError: There is no such model.
         PenstockError: Fewer than two executor counts were measured.
     """
+    from penstock.models.mst.curve_families import families_named
+
+    families = families_named(models)
     check_choose(choose)
-    result = _result(local_directory(study), tuple(executors), level, choose)
+    result = _result(local_directory(study), tuple(executors), level, choose, families)
     if result.fit is None:
         raise PenstockError(
             f"'{study}' has trials on {result.measured[0]} executors only; measure another count to fit a curve."
@@ -365,7 +382,9 @@ def _replica_policy(replicas: str, window_s: float, workers: int) -> ReplicaPoli
     return ReplicaPolicy(policy=build_policy(replicas, PolicyParameters(workers=workers)), settings=settings)
 
 
-def _result(study: Path, executors: tuple[int, ...], level: float, choose: Choose) -> MstMeasurement:
+def _result(
+    study: Path, executors: tuple[int, ...], level: float, choose: Choose, families: Sequence[CurveFamily]
+) -> MstMeasurement:
     from penstock.report.mst_results import MstMeasurement, TrialResult, mst_fit
     from penstock.store import StoreReader
     from penstock.study.mst.model import model_of, samples_in
@@ -375,7 +394,7 @@ def _result(study: Path, executors: tuple[int, ...], level: float, choose: Choos
         trials = [trial for trial in store.trials() if trial.rows_per_s is not None]
     fit = None
     if len(samples.vms) > 1:
-        model = model_of(samples, trials, max(executors, default=1), choose=choose)
+        model = model_of(samples, trials, max(executors, default=1), choose=choose, families=families)
         fit = mst_fit(model, samples, predict=executors, level=level)
     return MstMeasurement(
         app=samples.app,

@@ -27,6 +27,14 @@ _CHOOSE = click.option(
     show_default=True,
     help="Without validation counts: a mean of all models, or the one with the smallest error of this kind.",
 )
+_MODELS = click.option(
+    "--model",
+    "models",
+    metavar="NAME",
+    multiple=True,
+    help="Candidate model, such as model1, model2, linear (ElasticStream) or mean; may be repeated.  [default: all but "
+    "the last two]",
+)
 _CLUSTER = click.option(
     "--cluster", type=click.Path(path_type=Path), help="Directory of a running cluster.  [default: a new one]"
 )
@@ -106,6 +114,7 @@ def command() -> None:
 @_MEMORY
 @_WINDOW
 @_CHOOSE
+@_MODELS
 @_LEVEL
 @_JSON
 def measure(
@@ -124,6 +133,7 @@ def measure(
     memory_mb: int,
     window_s: float,
     choose: Choose,
+    models: tuple[str, ...],
     level: float,
     as_json: bool,
 ) -> None:
@@ -159,6 +169,7 @@ def measure(
             executor_cores=executor_cores,
             executor_memory_mb=memory_mb,
             window_s=window_s,
+            models=models,
             choose=choose,
             level=level,
             on_progress=progress.show,
@@ -224,18 +235,22 @@ def choose_counts(
     "--executors", type=Counts(required=True), required=True, help="Executor counts to predict, such as 8,16."
 )
 @_CHOOSE
+@_MODELS
 @_LEVEL
 @_JSON
-def predict(study: Path, executors: tuple[int, ...], choose: Choose, level: float, as_json: bool) -> None:
+def predict(
+    study: Path, executors: tuple[int, ...], choose: Choose, models: tuple[str, ...], level: float, as_json: bool
+) -> None:
     """Predict the throughput of other executor counts from the trials in DIR.
 
     \b
     Example:
       penstock mst predict studies/wc --executors 8,16,32
+      penstock mst predict studies/wc --executors 8,16,32 --model linear
     """
     from penstock.api.mst_measurement import predict_mst
 
-    result = predict_mst(study, executors=executors, level=level, choose=choose)
+    result = predict_mst(study, executors=executors, level=level, models=models, choose=choose)
     _print_measurement(result, executors, level, as_json=as_json)
 
 
@@ -250,14 +265,7 @@ def predict(study: Path, executors: tuple[int, ...], choose: Choose, level: floa
     help="VM counts that select one model.  [default: none; see --choose]",
 )
 @_CHOOSE
-@click.option(
-    "--model",
-    "models",
-    metavar="NAME",
-    multiple=True,
-    help="Candidate model, such as model1, model2, linear (ElasticStream) or mean; may be repeated.  [default: all but "
-    "the last two]",
-)
+@_MODELS
 @click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
 @_LEVEL
 @_SEED

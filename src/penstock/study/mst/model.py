@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.dataflow.errors import PenstockError
+from penstock.models.mst.curve_families import CURVE_FAMILIES, CurveFamily
 from penstock.models.mst.curve_selection import Choose
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.models.mst.samples import ThroughputSamples
@@ -28,7 +29,12 @@ def samples_in(study: Path) -> ThroughputSamples:
 
 
 def model_of(
-    samples: ThroughputSamples, trials: Sequence[Trial], max_executors: int, *, choose: Choose = "mean"
+    samples: ThroughputSamples,
+    trials: Sequence[Trial],
+    max_executors: int,
+    *,
+    choose: Choose = "mean",
+    families: Sequence[CurveFamily] = CURVE_FAMILIES,
 ) -> MstModel:
     """Fit the model of a study. All commands use this function, so that their predictions agree.
 
@@ -42,6 +48,7 @@ def model_of(
         max_vms=max(max_executors, REACH * max(samples.vms)),
         validation=validation_counts(trials),
         steps=steps_of(trials),
+        families=families,
         choose=choose,
     )
 
