@@ -118,6 +118,7 @@ def test_the_statistics_have_replicas_and_the_model_has_one() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.soak  # a loop needs many small batches
 def test_on_spark_the_predictions_are_the_oracle_s_also_through_a_plan_change(spark: Any, tmp_path: Path) -> None:
     """The root is not split after 100 rows, and is split after 200 rows."""
     rows, shape = 260, {"features": 4, "classes": 3}
