@@ -15,12 +15,13 @@ from penstock.control.policies.auto.learned import Learned
 from penstock.control.policies.auto.learning import measured_demand, network_of, networks, present_counts
 from penstock.control.policy import Change, Hold, PastChange, Reason, Situation
 from penstock.control.recorded_load import RecordedRate
+from penstock.plan import Plan
 from tests.support.scripted import changing
 from tests.support.situations import situation_of
 
 
-def situation(case: Case) -> Situation:
-    engine = case.engine(case.first_plan)
+def situation(case: Case, plan: Plan | None = None) -> Situation:
+    engine = case.engine(plan or case.first_plan)
     engine.start()
     engine.advance(3 * WINDOW_S)
     window = engine.observe()
@@ -87,11 +88,14 @@ def test_a_change_expects_to_meet_the_target_or_says_that_no_plan_does(shape: st
 
 @pytest.mark.parametrize("shape", ["loop", "single"])
 def test_a_decision_names_the_slots_of_its_plan(shape: str) -> None:
+    """The first plan has too few replicas, so the policy has to change it."""
     case = Case(cell=Cell(shape=shape, load="flat", engine="row-by-row", seed=1))
+    few = case.topology.rescaled(case.first_plan, dict.fromkeys(case.first_plan.replicas, 1))
     options = PolicyOptions(policy="auto", mode="active", latency_s=0.001, max_slots=case.slots, micro_batch=False)
-    decision, _ = create_policy(options).decide(situation(case), {})
-    if isinstance(decision, Change):
-        assert decision.expected.slots == case.topology.slots(decision.plan, micro_batch=False) <= case.slots
+    decision, _ = create_policy(options).decide(situation(case, few), {})
+    assert isinstance(decision, Change)
+    assert decision.expected.slots == case.topology.slots(decision.plan, micro_batch=False) <= case.slots
+    assert sum(decision.plan.replicas.values()) > sum(few.replicas.values())
 
 
 def test_a_shortage_does_not_wait_for_the_cooldown() -> None:
