@@ -20,7 +20,7 @@ import time
 import penstock
 
 def wait(row):
-    time.sleep(0.02)
+    time.sleep(0.1)
     return {"n": 2 * row["n"]}
 
 def compute(row):
@@ -67,8 +67,8 @@ def peaks(folder: Path, operator: str, threads: str, *options: str) -> dict[int,
 @pytest.mark.timeout(1_000)
 def test_the_rate_of_a_waiting_operator_rises_with_its_threads(tmp_path: Path) -> None:
     measured = peaks(tmp_path, "wait", "1,4")
-    # A row takes 20 ms. By how much more threads help depends on what else the machine does.
-    assert measured[1] <= 50.0 and measured[1] < measured[4] <= 200.0
+    # A row takes 100 ms. By how much more threads help depends on what else the machine does.
+    assert measured[1] <= 10.0 and measured[1] < measured[4] <= 40.0
 
 
 @pytest.mark.soak
