@@ -23,7 +23,7 @@ from penstock.models.curve import Curve
 from penstock.plan import Plan
 from penstock.planning.dsm import dsm
 from penstock.planning.placement import Placement
-from penstock.planning.placement_prediction import PlacementPrediction, Routing, predict
+from penstock.planning.placement_prediction import PlacementPrediction, ResourceUse, Routing, predict
 from penstock.planning.rsm import try_rsm
 from penstock.planning.sam import sam
 from penstock.planning.thread_plan import tasks_of
@@ -34,7 +34,7 @@ PAIRS = (("lsa", "dsm"), ("lsa", "rsm"), ("mba", "dsm"), ("mba", "rsm"), ("mba",
 SLOTS = 20
 STEP = 10.0  # rows/s between two rates that are planned or tried, as in the paper
 _WARM_UP_S, _TRIAL_S = 200.0, 2_000.0
-_CPU_SAMPLES = 600  # one per second
+_SAMPLES = 1_200  # one per second on average
 _NO_ROWS = 1e-9
 _GROWTH = 0.1  # rows/s of a backlog: above it a rate is not sustained
 
@@ -110,22 +110,36 @@ def _latency_at(deployment: Deployment, rows_per_s: float) -> float | None:
     return after.latency.mean_s if after.latency is not None else None
 
 
-def cpu_of_vms(deployment: Deployment, rows_per_s: float) -> list[tuple[float, float]]:
-    """Return the predicted and the simulated CPU% of each VM at a rate."""
+def use_of_vms(deployment: Deployment, rows_per_s: float) -> list[tuple[ResourceUse, ResourceUse]]:
+    """Return the predicted and the simulated CPU% and memory% of each VM at a rate.
+
+    A working thread uses its part of the CPU and memory of its bundle. A VM has no more CPU than its cores.
+    """
     engine = _engine(deployment, rows_per_s)
     engine.start()
     engine.advance(_WARM_UP_S)
     simulation = engine.simulation
     assert isinstance(simulation, RowSimulation)
-    samples = []
-    for _ in range(_CPU_SAMPLES):
-        engine.advance(1.0)
-        samples.append(np.minimum(1.0, simulation.core_demand()))
-    vms = deployment.placement.cluster.vms
-    simulated = np.mean(samples, axis=0) * 100.0 * vms[0].size.slots
+    vms, groups = deployment.placement.cluster.vms, deployment.placement.groups()
+    slots_per_vm = vms[0].size.slots
+    cpu, memory = np.zeros(len(vms)), np.zeros(len(vms))
+    # Rows arrive at equal intervals, so samples at equal intervals would always see the same moment of a service.
+    for gap_s in np.random.default_rng(1).exponential(1.0, _SAMPLES):
+        engine.advance(float(gap_s))
+        demand = np.zeros(len(vms))
+        for name, curve in deployment.curves.items():
+            working = simulation.working_threads(name)
+            for (slot, threads), own in zip(groups[name].items(), working, strict=False):  # idle replicas are last
+                point = curve.at(threads)
+                demand[slot // slots_per_vm] += point.cpu * own / threads
+                memory[slot // slots_per_vm] += point.memory * own / threads
+        cpu += np.minimum(demand, 100.0 * slots_per_vm)
     scale = rows_per_s / deployment.predicted.at_rows_per_s
     return [
-        (use.cpu * scale, float(simulated[number]) if number < len(simulated) else 0.0)
+        (
+            ResourceUse(cpu=use.cpu * scale, memory=use.memory * scale),
+            ResourceUse(cpu=float(cpu[number]) / _SAMPLES, memory=float(memory[number]) / _SAMPLES),
+        )
         for number, use in enumerate(deployment.predicted.vms)
     ]
 

@@ -134,9 +134,13 @@ class RowSimulation:
         )
         return not self._arrivals["rows_left"].any() and not has_rows
 
-    def core_demand(self) -> np.ndarray:
-        """Return the share of each pool of cores that the bundles in service ask for now; above 1 they slow down."""
-        return np.array(self._cores)
+    def working_threads(self, operator: str) -> list[int]:
+        """Return how many threads of each replica of the plan have a row in service, at the station of an operator."""
+        number = next(n for n, station in enumerate(self._stations) if operator in station.operators)
+        replicas = self._layout.replicas
+        own = (replicas["station"] == number) & (replicas["is_source"] == 0)
+        working = replicas["bundle"][own & np.isfinite(replicas["due_s"])]
+        return np.bincount(working, minlength=int(replicas["bundle"][own].max()) + 1).tolist()
 
     # ---- arrivals
 
