@@ -14,6 +14,7 @@ from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.models.curve import Curve
+    from penstock.planning.plan_prediction import PlanPrediction
 
 
 def read_file(path: Path, content: str) -> bytes:
@@ -45,6 +46,22 @@ def plan_from(plan: Plan | Path | str) -> Plan:
         return Plan.from_json(read_file(Path(plan), "plan"))
     except PlanError as error:
         raise PlanError(f"{plan}: {error}") from None
+
+
+def prediction_for(plan: Plan | Path | str | None) -> PlanPrediction | None:
+    """Return the prediction beside the file of a plan, if there is one and the plan has not changed since then."""
+    if plan is None or isinstance(plan, Plan):
+        return None
+    from penstock.planning.plan_prediction import PlanPrediction, prediction_file
+
+    file = prediction_file(Path(plan))
+    if not file.is_file():
+        return None
+    try:
+        prediction = PlanPrediction.from_json(read_file(file, "prediction"))
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}. You can delete this file.") from None
+    return prediction if prediction.plan == plan_from(plan) else None
 
 
 def dataflow_from(flow: Dataflow | str, spark: SessionOnDemand | None = None) -> Dataflow:

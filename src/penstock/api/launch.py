@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.control.requests import SetPolicy
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.settings import EngineSettings
+    from penstock.planning.plan_prediction import PlanPrediction
     from penstock.store import Store
 
 DEFAULT_MASTER = "local[2]"
@@ -139,6 +140,7 @@ class Launch:
     on_window: OnWindow | None
     launched_s: float
     price_per_slot_hour: float | None = None
+    prediction: PlanPrediction | None = None  # for the plan
 
     def open_store(self) -> tuple[Store, bool]:
         """Open the store and record the start; also return whether the directory contains an earlier start."""
@@ -158,6 +160,7 @@ class Launch:
                     price_per_slot_hour=self.price_per_slot_hour,
                     started_s=time.time(),
                     latency_target=self.options.latency_target,
+                    prediction=self.prediction,
                 )
             )
         except BaseException:

@@ -93,8 +93,9 @@ def allocate(
         method: Allocation of threads: model-based ("mba") or linear scaling ("lsa").
         mapping: Placement of threads on slots: "dsm", "rsm" or "sam".
         vms: JSON file with the sizes of VMs that can be rented. By default each slot is a VM.
-        like: A record, or the directory of a run, whose measured selectivities are used.
+        like: A record, or the directory of a run, whose measured selectivities and fixed times of batches are used.
         plan: File to write the plan to, for `penstock.run`. A plan that does not sustain the rate is not written.
+            The prediction is written beside it, for the status and the report of the run.
         routing: Replicas receive rows in proportion to what they sustain ("capacity"), or all the same ("even").
         groups: Whether the plan has groups of executors, which require a cluster. By default it has them if the sizes
             of VMs are given.
@@ -104,10 +105,11 @@ def allocate(
         PenstockError: A file cannot be read, or the rate cannot be reached.
     """
     from penstock.models.flow import flow_from_json
+    from penstock.planning.plan_prediction import PlanPrediction, SlotUse, prediction_file
     from penstock.planning.thread_plan import tasks_of, thread_plan
     from penstock.planning.thread_schedule import schedule_threads
     from penstock.planning.vms import ONE_SLOT, acquire, sizes_from_json
-    from penstock.report.thread_schedule import UseReport, schedule_report
+    from penstock.report.thread_schedule import schedule_report
 
     is_document = isinstance(dataflow, Path) or (isinstance(dataflow, str) and dataflow.endswith(".json"))
     if is_document and (plan is not None or like is not None):
@@ -124,6 +126,23 @@ def allocate(
     has_groups = groups if groups is not None else vms is not None
     planned = thread_plan(declared, schedule, used, measured, routing=routing, groups=has_groups)
     shortfall = planned.shortfall(rate)
+    prediction = PlanPrediction(
+        plan=planned.plan,
+        rows_per_s=rate,
+        sustained_rows_per_s=planned.rows_per_s,
+        latency_s=planned.latency_s(
+            declared,
+            schedule.flow,
+            {name: used[name] for name in measured if name in used},
+            rate,
+            fixed_s=_fixed_s(like),
+        ),
+        use={
+            name: SlotUse(cpu=use.cpu, memory=use.memory)
+            for name, use in planned.use(used, schedule.flow, rate).items()
+        },
+        price_per_h=acquire(planned.plan.slots, sizes).price_per_h,
+    )
     if plan is not None:
         if shortfall is not None:
             raise PlanError(
@@ -131,14 +150,13 @@ def allocate(
                 "can have more replicas or threads, or give a lower rate."
             )
         Path(plan).write_text(planned.plan.to_json())
+        prediction_file(Path(plan)).write_text(prediction.to_json())
     return msgspec.structs.replace(
         schedule_report(schedule, used, sizes),
         plan=planned.plan,
-        plan_price_per_h=acquire(planned.plan.slots, sizes).price_per_h,
-        plan_use={
-            name: UseReport(cpu=use.cpu, memory=use.memory)
-            for name, use in planned.use(used, schedule.flow, rate).items()
-        },
+        plan_latency_s=prediction.latency_s,
+        plan_price_per_h=prediction.price_per_h,
+        plan_use=prediction.use,
         plan_rows_per_s=planned.rows_per_s,
         plan_binding=planned.binding or None,
         plan_notes=planned.notes if shortfall is None else (shortfall, *planned.notes),
@@ -149,6 +167,28 @@ def _selectivities(like: RunRecord | str | Path | None) -> dict[str, float]:
     """Return the selectivities that a run measured in its latest window with rows of each operator."""
     if like is None:
         return {}
-    record = like if isinstance(like, RunRecord) else open_run(like)
+    record = _record(like)
     measured = record.operators(last=_SEARCHED_WINDOWS).dropna(subset=["selectivity"])
     return {str(name): float(rows["selectivity"].iloc[-1]) for name, rows in measured.groupby("operator")}
+
+
+def _fixed_s(like: RunRecord | str | Path | None) -> float:
+    """Return the seconds per batch that do not depend on its rows: the mean of a run, or the default of simulations."""
+    from penstock.engines.simulated.behaviour import SimulatedBatchCosts
+    from penstock.store import StoreReader
+
+    if like is not None:
+        with StoreReader(_record(like).directory) as reader:
+            known = [
+                pipeline.fixed_s.value
+                for _, window in reader.windows(last=_SEARCHED_WINDOWS)
+                for pipeline in window.pipelines
+                if pipeline.fixed_s is not None and pipeline.fixed_s.value is not None
+            ]
+        if known:
+            return sum(known) / len(known)
+    return SimulatedBatchCosts().batch_s
+
+
+def _record(like: RunRecord | str | Path) -> RunRecord:
+    return like if isinstance(like, RunRecord) else open_run(like)

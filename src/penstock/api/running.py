@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.input_files import dataflow_from, plan_from
+from penstock.api.input_files import dataflow_from, plan_from, prediction_for
 from penstock.api.launch import COMMAND_BEGAN_S, Channel, Launch, PolicySettings, RunTarget, kafka_cluster
 from penstock.api.policy_options import (
     Mode,
@@ -107,7 +107,7 @@ def run(
         cluster: Directory of a Penstock cluster, which determines the master; see `start_cluster`.
         confs: Spark properties of the session to create.
         plan: The plan to start with, as a value or as a JSON file. The default is the last plan of the run, or the
-            default plan.
+            default plan. The run records the prediction that `allocate` has written beside the file.
         routing: Rows of replicas with different numbers of threads or rates: "capacity" gives each replica rows in
             proportion to them, "even" gives all replicas the same. The default is the routing of the plan.
         policy: The name of a scaling policy in `penstock.control.policies.catalogue.POLICIES`. The default is "auto" if
@@ -221,6 +221,7 @@ def run(
             on_window=on_window,
             launched_s=launched_s,
             price_per_slot_hour=price_per_slot_hour,
+            prediction=prediction_for(plan),
         )
         return Run(launch, on_message=on_message, remarks=remarks)  # it uses the session, and stops it at the end
     except BaseException:

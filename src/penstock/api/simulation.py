@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from penstock.api.input_files import dataflow_from, plan_from, read_text
+from penstock.api.input_files import dataflow_from, plan_from, prediction_for, read_text
 from penstock.api.notebook import html_grid, html_table
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, Queue, controller_settings, create_policy
 from penstock.api.record import RunRecord
@@ -222,6 +222,7 @@ def simulate(
             clock=simulated.clock,
             duration=Duration(windows=len(load.rates) * load.interval_s / window_s, window_s=window_s),
             target=None if latency_s is None else LatencyTarget(seconds=latency_s, quantile=quantile),
+            prediction=prediction_for(plan),
         )
         return Simulation(totals, store.decisions(), changes)
 

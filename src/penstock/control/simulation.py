@@ -13,6 +13,7 @@ from penstock.control.topology import Topology
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan
+from penstock.planning.plan_prediction import PlanPrediction
 from penstock.store import DecisionRecord, LatencyTarget, RunStart, Store, declarations
 
 
@@ -46,6 +47,7 @@ def simulate(
     clock: Clock,
     duration: Duration,
     target: LatencyTarget | None = None,
+    prediction: PlanPrediction | None = None,
 ) -> tuple[SimulationSummary, list[DecisionRecord]]:
     """Return the summary and the changes that were applied. `clock` is the engine's own clock.
 
@@ -61,6 +63,7 @@ def simulate(
             master="-",
             started_s=clock.time(),
             latency_target=target,
+            prediction=prediction,
         )
     )
     totals = _Totals(Topology.of(engine.flow), settings, target)

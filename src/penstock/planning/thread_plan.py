@@ -27,6 +27,7 @@ from penstock.plan import ExecutorGroup, Plan, Routing, Threads, pipelines, requ
 from penstock.plan.counts import thread_text
 from penstock.plan.cuts import forbidden_cuts
 from penstock.planning.allocation import SLACK
+from penstock.planning.batch_latency import mean_latency_s
 from penstock.planning.placement_prediction import ResourceUse
 from penstock.planning.thread_schedule import ThreadSchedule
 
@@ -65,6 +66,23 @@ class ThreadPlan:
             for name, slots in groups.items()
             if slots
         }
+
+    def latency_s(
+        self, flow: Dataflow, tasks: Flow, curves: Mapping[str, Curve], rows_per_s: float, *, fixed_s: float
+    ) -> float | None:
+        """Return the mean latency in micro-batches at a rate; None if the plan does not sustain it.
+
+        `curves` are those of operators that take time. `fixed_s` is the time of a batch that does not depend on rows.
+        """
+        gain_of = gains(tasks)
+        work = {
+            name: (
+                rows_per_s * gain_of[name] / _capacity(self.plan, name, self.replicas[name], curve),
+                max(count / curve.at(count).rows_per_s for count in self.plan.bundles(name, self.replicas[name])),
+            )
+            for name, curve in curves.items()
+        }
+        return mean_latency_s(self.plan, flow, tasks, work, fixed_s=fixed_s, gain_of=gain_of)
 
     def shortfall(self, rows_per_s: float) -> str | None:
         """Return why the plan does not sustain a rate of the sources, or None if it does."""

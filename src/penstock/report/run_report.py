@@ -28,6 +28,7 @@ from penstock.report.history import (
 )
 from penstock.report.mst_curve import MstCurve, curves_in
 from penstock.report.operators import OperatorMeans, OperatorSummary
+from penstock.report.predicted import PredictedValue
 from penstock.report.profile_report import ProfileReport, platform_results, profile_report
 from penstock.report.status import run_status
 from penstock.report.watched import WatchedSummary, estimated_latency, watched_summary
@@ -99,6 +100,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[Trial, ...]  # the latest, including failed ones
     trials_in_all: int
     profile: ProfileReport | None = None  # only for a profile
+    predicted: tuple[PredictedValue, ...] = ()  # beside what was observed; empty: no prediction for the plan
 
 
 def run_report(
@@ -157,6 +159,7 @@ def run_report(
         trials=tuple(trials[-MAX_TRIALS:]),
         trials_in_all=len(trials),
         profile=_profile(run_dir, trials),
+        predicted=status.predicted,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from penstock.measure.window import Window
@@ -16,6 +17,7 @@ from penstock.plan.plan import Plan
 from penstock.report.costs import plan_periods
 from penstock.report.formatting import plural, seconds
 from penstock.report.live_table import window_table
+from penstock.report.predicted import PredictedValue, predicted_values
 from penstock.store import DecisionRecord, ErrorRecord, PlanChange, RunStart, StoreReader, owner
 
 _LONG = 60  # characters of a text that is shown
@@ -38,6 +40,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     decision: DecisionRecord | None = None  # the latest, with the memory of the policy
     slot_hours: float | None = None  # slots held x time; None: no plan has been in force
     money: float | None = None  # their cost; None: the run has no price
+    predicted: tuple[PredictedValue, ...] = ()  # beside what was observed; empty: no prediction for the plan
 
 
 def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
@@ -67,6 +70,7 @@ def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
         errors=tuple(reader.errors(last=LATEST)),
         decision=decisions[-1][1] if decisions else None,
         slot_hours=slot_hours,
+        predicted=predicted_values(reader, reader.plan()),
         money=None if price is None or slot_hours is None else price * slot_hours,
     )
 
@@ -102,6 +106,8 @@ def status_text(status: RunStatus, *, with_window: bool = True) -> RenderableTyp
         parts.append(window_table(status.window, status.plan, name=status.run.dataflow if status.run else None))
     if status.money is not None and status.run is not None:
         parts.append(Text(_cost_text(status)))
+    if status.predicted:
+        parts.append(_prediction_table(status.predicted))
     if status.decision is not None:
         parts += [Text(line) for line in _policy_lines(status.decision)]
     for change in status.plan_changes:
@@ -111,6 +117,15 @@ def status_text(status: RunStatus, *, with_window: bool = True) -> RenderableTyp
     for error in status.errors:
         parts.append(Text(f"{_clock(error.at_s)} error in {error.where}: {error.message}", "red"))
     return Group(*parts)
+
+
+def _prediction_table(values: Sequence[PredictedValue]) -> Table:
+    table = Table(title="prediction for this plan", title_justify="left")
+    for column in ("", "predicted", "observed"):
+        table.add_column(column, justify="right" if column else "left")
+    for value in values:
+        table.add_row(*value.texts)
+    return table
 
 
 def _cost_text(status: RunStatus) -> str:

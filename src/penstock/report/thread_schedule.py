@@ -11,6 +11,7 @@ from penstock.plan import Plan
 from penstock.planning.allocation import Allocation
 from penstock.planning.placement import Placement
 from penstock.planning.placement_prediction import PlacementPrediction, ResourceUse
+from penstock.planning.plan_prediction import SlotUse
 from penstock.planning.routing import Route, routes, share_within_vms
 from penstock.planning.thread_schedule import ThreadSchedule
 from penstock.planning.vms import ONE_SLOT, VmSize, cheapest_price_per_h
@@ -21,13 +22,6 @@ class OperatorReport(msgspec.Struct, frozen=True, kw_only=True):
 
     input_rows_per_s: float
     threads: int
-    cpu: float
-    memory: float
-
-
-class UseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU and memory in percent of one slot."""
-
     cpu: float
     memory: float
 
@@ -51,8 +45,8 @@ class PlacementPredictionReport(msgspec.Struct, frozen=True, kw_only=True):
     within_slots_rows_per_s: float
     binding: str
     at_rows_per_s: float
-    slots: dict[str, UseReport]
-    vms: dict[str, UseReport]
+    slots: dict[str, SlotUse]
+    vms: dict[str, SlotUse]
     beyond_measured: tuple[str, ...]
 
 
@@ -91,9 +85,10 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     on_same_vm: float
     plan: Plan | None = None  # only for a dataflow of operators
     plan_rows_per_s: float | None = None  # sustained by the plan
+    plan_latency_s: float | None = None  # mean latency at the rate, in micro-batches
     plan_price_per_h: float | None = None  # price of VMs for the slots of the plan
     # Predicted use of each slot at the rate, by group of executors; "" is the group of all other executors.
-    plan_use: dict[str, UseReport] = {}
+    plan_use: dict[str, SlotUse] = {}
     plan_binding: str | None = None  # the operator that limits this rate
     plan_notes: tuple[str, ...] = ()  # what the plan cannot express
 
@@ -177,8 +172,8 @@ def _prediction_report(
     )
 
 
-def _use_report(use: ResourceUse) -> UseReport:
-    return UseReport(cpu=use.cpu, memory=use.memory)
+def _use_report(use: ResourceUse) -> SlotUse:
+    return SlotUse(cpu=use.cpu, memory=use.memory)
 
 
 def _route_report(route: Route, slot_names: list[str]) -> RouteReport:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from penstock.plan import threads_text
 from penstock.plan.counts import slots_text
+from penstock.report.formatting import seconds
 from penstock.report.thread_schedule import ScheduleReport
 
 _SLOTS_PER_OPERATOR, _VMS = 6, 40  # that are shown
@@ -71,6 +72,8 @@ def schedule_lines(report: ScheduleReport) -> Iterator[str]:
             f"plan: {replicas}{calls}, {slots}; sustains {report.plan_rows_per_s:.4g} rows/s with "
             f"{report.plan.routing} routing{limit}"
         )
+        if report.plan_latency_s is not None:
+            yield f"  mean latency: {seconds(report.plan_latency_s)}"
         if report.plan_price_per_h is not None:
             yield f"  price of {slots}: {report.plan_price_per_h:.4g} per hour"
         for name, use in report.plan_use.items():

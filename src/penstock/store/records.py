@@ -10,6 +10,7 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.measure.load import Load
 from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
+from penstock.planning.plan_prediction import PlanPrediction
 
 RunKind = Literal["run", "study", "simulation", "watch"]
 REPLICAS_BY_RULE = "rule"
@@ -65,6 +66,7 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     price_per_slot_hour: float | None = None
     started_s: float  # wall clock, seconds since the epoch
     latency_target: LatencyTarget | None = None
+    prediction: PlanPrediction | None = None  # for the plan that was given, if it has one
     plan: Plan | None = None  # the plan at the start; None until the engine has started
     startup_s: dict[str, float] = {}  # phase -> seconds; empty until the engine has started
     ready_s: float | None = None  # when the engine had started
