@@ -62,7 +62,8 @@ def mean_latency_s(
         fixed_s: Seconds per batch that do not depend on its rows.
         gain_of: Rows into each operator per row of the sources.
     """
-    query_of, time_s = {}, {}
+    query_of: dict[str, str] = {}
+    time_s: dict[str, float] = {}
     for query in pipelines(flow, plan):
         query_of |= dict.fromkeys(query.operators, query.name)
         time_s[query.name] = ROWS_PER_LATENCY * steady_batch_s(
@@ -71,10 +72,9 @@ def mean_latency_s(
     if math.inf in time_s.values():
         return None
     leaves_s = {operator.name: 0.0 for operator in flow.operators if operator.kind is Kind.SOURCE}
-    # A row that a source sends directly is delayed by the query that reads the source.
     for operator in flow.operators:
         if operator.kind is Kind.SOURCE:
-            if operator.name in plan.cuts:
+            if operator.name in plan.cuts:  # a query only copies its rows
                 leaves_s[operator.name] = time_s[query_of[operator.name]]
             continue
         arrivals = []

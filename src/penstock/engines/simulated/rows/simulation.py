@@ -134,13 +134,13 @@ class RowSimulation:
         )
         return not self._arrivals["rows_left"].any() and not has_rows
 
-    def working_threads(self, operator: str) -> list[int]:
+    def working_threads(self, operator: str) -> np.ndarray:
         """Return how many threads of each replica of the plan have a row in service, at the station of an operator."""
         number = next(n for n, station in enumerate(self._stations) if operator in station.operators)
         replicas = self._layout.replicas
         own = (replicas["station"] == number) & (replicas["is_source"] == 0)
         working = replicas["bundle"][own & np.isfinite(replicas["due_s"])]
-        return np.bincount(working, minlength=int(replicas["bundle"][own].max()) + 1).tolist()
+        return np.bincount(working, minlength=int(replicas["bundle"][own].max()) + 1)
 
     # ---- arrivals
 
