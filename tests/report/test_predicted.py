@@ -13,7 +13,8 @@ import penstock
 from penstock.cli.main import cli
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PlanError
-from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SourceBehaviour
+from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.plan import Plan
 from penstock.planning.batch_latency import steady_batch_s
 from penstock.planning.plan_prediction import PlanPrediction, prediction_file
@@ -45,7 +46,11 @@ def simulated(folder: Path, plan: Path | Plan) -> penstock.RunRecord:
         shop(),
         trace=trace,
         plan=plan,
-        behaviour=Behaviour(operators={"parse": OperatorBehaviour(service_s=Fixed(value=1 / PARSED_PER_S))}),
+        behaviour=Behaviour(
+            operators={"parse": OperatorBehaviour(service_s=Fixed(value=1 / PARSED_PER_S))},
+            sources={"events": SourceBehaviour(interarrival=Fixed(value=1.0))},
+            batch=SimulatedBatchCosts(batch_s=0.1, task_s=0.0),
+        ),
         policy="ds2",
         mode="off",
         engine="micro-batch",
@@ -75,7 +80,7 @@ def test_a_simulated_run_shows_the_prediction_beside_what_was_observed(tmp_path:
     printed = CliRunner().invoke(cli, ["status", str(record.directory)], env={"COLUMNS": "200"}).output
     assert "prediction for this plan" in printed and "mean latency" in printed and "375 ms" in printed
     page = tmp_path / "page.html"
-    made = CliRunner().invoke(cli, ["report", str(record.directory), "--out", str(page)])
+    made = CliRunner().invoke(cli, ["report", str(record.directory), "--output", str(page)])
     assert made.exit_code == 0, made.output
     assert "Predicted and observed values" in page.read_text()
 
