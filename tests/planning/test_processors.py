@@ -251,6 +251,23 @@ def test_micro_batch_replicas_do_not_exceed_their_optimum() -> None:
 # ---- infeasible targets
 
 
+@pytest.mark.parametrize(("quantile", "budget"), [(None, None), (0.95, None), (None, 3), (0.95, 3)])
+def test_a_target_out_of_reach_of_replicas_without_a_cost_ends_the_search(
+    quantile: float | None, budget: int | None
+) -> None:
+    """The batch time a / (1 - lambda c / k) approaches a and never reaches it, so each replica gains something."""
+    query = MicroBatch(arrival_per_s=75.0, batch_s=20.0, row_s=0.06, replica_s=0.0)
+    network = OperatorNetwork(external_per_s=75.0, operators=(OperatorStation(name="query", station=query),))
+    planned = min_processors(network, 9.0, quantile, budget)
+    assert not planned.feasible and planned.needs is not None
+    if budget is None:
+        assert planned.needs.processors is None
+        assert query.steady_batch_s(*planned.counts) == pytest.approx(20.0, rel=0.02)
+    else:
+        assert planned.counts == (3,)
+        assert planned.needs.processors == {"query": 5}  # the fewest above 75 x 0.06 = 4.5
+
+
 def test_budget_too_small_for_the_rate() -> None:
     plan = assign_processors(network(8.0, split=mmk(8, 9.6), count=mmk(24, 10)), 3)
     assert not plan.feasible

@@ -6,19 +6,19 @@ the operator that binds, the external rate that it sustains, and the processors 
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from penstock.dataflow.errors import PlanError
 from penstock.models.queueing.errors import counted, distinguishable, positive, probability
 from penstock.planning.processors.assignment import Assignment, Requirement
 from penstock.planning.processors.best_rate import best_rate
-from penstock.planning.processors.greedy import add_processors
+from penstock.planning.processors.greedy import UNLIMITED, add_processors
 from penstock.planning.processors.operator_network import OperatorNetwork
 from penstock.planning.processors.quantile_search import meet_quantile
 
-_UNLIMITED = sys.maxsize
+# Without a budget the pass ends at a gain of this share of the lower bound of the latency. The latency of a query whose
+# replicas cost nothing approaches its bound as 1/k, so its gains never end.
+_NEGLIGIBLE = 1e-9
 _NEAR_BEST = 1.01  # for a target out of reach, plan for this multiple of the best latency
 
 
@@ -58,7 +58,7 @@ def min_processors(
         probability("The quantile", quantile)
     if budget is not None:
         _check_budget(network, budget)
-    limit = _UNLIMITED if budget is None else budget
+    limit = UNLIMITED if budget is None else budget
     start = network.least_stable()
     if start is None or sum(start) > limit:
         unbounded = network.unbounded()
@@ -110,12 +110,13 @@ def one_less(assignment: Assignment) -> Assignment:
 def _meet_mean(network: OperatorNetwork, start: list[int], target_s: float, limit: int) -> tuple[list[int], float]:
     """Return the fewest processors for a mean latency, and the mean that they reach."""
     counts, mean_s = start, network.mean_s(start)
+    least_s = _NEGLIGIBLE * network.floor_s() if limit == UNLIMITED else 0.0
     if mean_s > target_s:
         # The pass sums gains, so its result has rounding errors. Stop it slightly early, then check exactly.
-        counts = add_processors(network, start, limit, excess_s=(mean_s - target_s) - 1e-12 * mean_s)
+        counts = add_processors(network, start, limit, excess_s=(mean_s - target_s) - 1e-12 * mean_s, least_s=least_s)
         mean_s = network.mean_s(counts)
     while mean_s > target_s and sum(counts) < limit:
-        more = add_processors(network, counts, sum(counts) + 1)
+        more = add_processors(network, counts, sum(counts) + 1, least_s=least_s)
         if more == counts:
             break
         counts, mean_s = more, network.mean_s(more)

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, repeat
 
 from penstock.planning.processors.operator_network import OperatorNetwork
 
+UNLIMITED = sys.maxsize  # the budget if there is none
+
 
 def add_processors(
-    network: OperatorNetwork, start: Sequence[int], budget: int, excess_s: float = math.inf
+    network: OperatorNetwork, start: Sequence[int], budget: int, excess_s: float = math.inf, least_s: float = 0.0
 ) -> list[int]:
-    """Add processors until the budget is used, the mean latency has dropped by `excess_s`, or no processor helps."""
+    """Add processors until the budget is used, the mean latency has dropped by `excess_s`, or none gains `least_s`."""
     gains = [operator.station.drops_s(k) for operator, k in zip(network.operators, start, strict=True)]
-    return greedy_pass(network, start, budget, network.visits(), gains, excess_s)
+    return greedy_pass(network, start, budget, network.visits(), gains, excess_s, least_s)
 
 
 def greedy_pass(
@@ -31,8 +34,11 @@ def greedy_pass(
     weights: Sequence[float],
     gains: Sequence[Iterator[float]],
     excess: float = math.inf,
+    least: float = 0.0,
 ) -> list[int]:
     """Add processors in the order of their weighted gain until `budget` is used or `excess` has been gained.
+
+    A processor that gains `least` or less is not added.
 
     `gains[i]` yields the gain of each further processor of operator i after `start[i]`; it is multiplied by
     `weights[i]`. The pass has no state, so it can continue from the counts of an earlier pass. The loop avoids function
@@ -49,7 +55,7 @@ def greedy_pass(
     replace_top = heapq.heapreplace
     for _ in range(budget - sum(counts)):
         negative_gain, i, weight, next_gain = heap[0]
-        if negative_gain >= 0.0:  # all operators are at their bound or at the best count of their model
+        if negative_gain >= -least:  # all operators are at their bound or at the best count of their model
             break
         counts[i] += 1
         replace_top(heap, (weight * next_gain(), i, weight, next_gain))

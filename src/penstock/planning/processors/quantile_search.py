@@ -19,10 +19,13 @@ import numpy as np
 
 from penstock.models.network.latency import NetworkLatency, network_latency
 from penstock.models.queueing.station import LatencyMoments
-from penstock.planning.processors.greedy import greedy_pass
+from penstock.planning.processors.greedy import UNLIMITED, greedy_pass
 from penstock.planning.processors.operator_network import OperatorNetwork
 
 _MAX_ROUNDS = 8
+# Without a budget the search ends if half as many processors more gain less than this share of the quantile. The
+# latency of a query whose replicas cost nothing approaches its bound as 1/k, so its gains never end.
+_NEGLIGIBLE = 1e-4
 _MAX_MOVED = 12  # operators up to which single processors are moved, which tries all pairs
 
 
@@ -33,14 +36,17 @@ def meet_quantile(
     search = _Search(network, start, quantile)
     if search.quantile_s(start) <= target_s:
         return start
-    low = sum(start)  # this total does not meet the target
+    low, reached_s = sum(start), search.quantile_s(start)  # this total does not meet the target
     step = 1
     while True:
         high = min(limit, low + step)
         best = search.best(high)
-        if search.quantile_s(best) <= target_s:
+        before_s, reached_s = reached_s, search.quantile_s(best)
+        if reached_s <= target_s:
             break
         if sum(best) < high or high == limit:  # no further processor helps
+            return best
+        if limit == UNLIMITED and 2 * step >= low and reached_s > (1.0 - _NEGLIGIBLE) * before_s:
             return best
         low, step = high, 2 * step
     high = sum(best)
