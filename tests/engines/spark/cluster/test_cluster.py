@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -58,11 +55,13 @@ def waited(row: dict[str, Any]) -> dict[str, Any]:
     return {"key": row["n"] % 20}
 
 
-def counting(output: Sink | None = None) -> Dataflow:
+def counting(
+    output: Sink | None = None, *, wait: Callable[[dict[str, Any]], dict[str, Any]] = waited, rows_per_s: float = 60.0
+) -> Dataflow:
     """A source that appends rows until the rate is set to 0."""
     flow = penstock.Dataflow("counting")
-    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=60))
-    keys = numbers.rows("wait", waited, schema="key bigint")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=rows_per_s))
+    keys = numbers.rows("wait", wait, schema="key bigint")
     keys.keyed("count", lambda df: df.groupBy("key").count(), keys=["key"]).sink("out", output or penstock.memory())
     return flow
 
@@ -99,12 +98,12 @@ def check_exact(engine: SparkEngine) -> None:
 
     wait_until(is_through, engine)
     expected = Counter(n % KEYS for n in range(rows_read(engine)))
-    assert last_counts(engine) == expected
+    assert last_counts(engine.rows("out")) == expected
 
 
-def last_counts(engine: SparkEngine) -> Counter[int]:
+def last_counts(rows: Iterable[dict[str, Any]]) -> Counter[int]:
     counts: Counter[int] = Counter()
-    for row in engine.rows("out"):
+    for row in rows:
         counts[row["key"]] = max(counts[row["key"]], row["count"])
     return counts
 
@@ -307,38 +306,6 @@ def test_a_run_continues_without_the_master_and_can_be_resized_when_it_returns(
         engine.stop()
 
 
-def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    at = tmp_path / "cluster"
-    code = (
-        "import sys, time; from pathlib import Path; from penstock.engines.spark import cluster; "
-        "cluster.start(Path(sys.argv[1]), cluster.ClusterSize(workers=1, slots=1), ends_with_process=True, patience_s=1200); "
-        "time.sleep(600)"
-    )
-    starter = subprocess.Popen([sys.executable, "-c", code, str(at)])
-    try:
-        eventually(lambda: (record := ClusterRecord.load(at)) is not None and record.ready)
-        with pytest.raises(ClusterError, match="A cluster is already running in"):
-            cluster.start(at, ClusterSize())
-        record = ClusterRecord.load(at)
-        assert record is not None
-        processes = [psutil.Process(entry.process.pid) for entry in record.daemons]
-        assert len(processes) == 2
-        starter.send_signal(signal.SIGKILL)
-        starter.wait()
-        eventually(lambda: not record.supervisor.alive() and not any(process.is_running() for process in processes))
-    finally:
-        starter.kill()
-        starter.wait()
-    with pytest.raises(ClusterError, match="No cluster is running"):
-        cluster.status(at)
-    up = cluster.start(at, ClusterSize(workers=1, slots=1), patience_s=1200)
-    children = [psutil.Process(entry.process.pid) for entry in up.record.daemons]
-    os.kill(up.record.supervisor.pid, signal.SIGKILL)
-    psutil.Process(up.record.supervisor.pid).wait()
-    eventually(lambda: not any(process.is_running() for process in children))
-    cluster.stop(at)
-
-
 def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_others(
     on_cluster: SparkSession, tmp_path: Path
 ) -> None:
@@ -369,6 +336,66 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
     with StoreReader(tmp_path / "watch") as store:
         done = [row.reason_code for _, row in store.decisions() if row.applied == "ok"]
     assert {"shortage", "release"} <= set(done), done
+
+
+def long_waited(row: dict[str, Any]) -> dict[str, Any]:
+    """A slot serves 10 rows/s at most."""
+    time.sleep(0.1)
+    return {"key": row["n"] % KEYS}
+
+
+def test_drs_requests_executors_for_a_rising_load_and_releases_them_when_it_falls(
+    on_cluster: SparkSession, tmp_path: Path
+) -> None:
+    flow = counting(wait=long_waited, rows_per_s=2.0)
+    negotiator_of(on_cluster, warms_up=False).resize(1)
+    with penstock.run(
+        flow,
+        at=tmp_path / "run",
+        spark=on_cluster,
+        plan=default_plan(flow, slots=1),
+        policy="drs",
+        mode="active",
+        executors=(1, 3),
+        executor_cores=1,
+        latency_s=10.0,
+        release_below_s=8.0,
+        window_s=1.0,
+        windows=2,
+        warm_up_s=1.0,
+        cooldown_s=5.0,
+        batch_s=0.5,
+    ) as run:
+
+        def slots_changed() -> list[int]:
+            """Return by how much each applied decision changed the slots."""
+            rows = [row for _, row in run.decision_rows(changes_only=True)[0] if row.applied == "ok"]
+            return [row.new.slots - row.old.slots for row in rows if row.new is not None]
+
+        def waits_until(condition: Callable[[], bool]) -> None:
+            eventually(lambda: condition() or not run.is_running)
+            assert run.is_running, run.stop_reason
+
+        def is_through() -> bool:
+            """Return whether all appended rows are in committed batches."""
+            window = run.status().window
+            if window is None or window.external_rows_per_s != 0.0 or window.operator("numbers").backlog_rows != 0:
+                return False
+            return not any(Checkpoint(at).interrupted() for at in (run.directory / "checkpoints").iterdir())
+
+        waits_until(lambda: bool(run.rows("out")))
+        run.set_rate("numbers", 25.0)  # more than one executor serves
+        waits_until(lambda: any(change > 0 for change in slots_changed()))
+        waits_until(lambda: executors_of(on_cluster) > 1)
+        run.set_rate("numbers", 2.0)
+        waits_until(lambda: any(change < 0 for change in slots_changed()))
+        waits_until(lambda: (plan := run.plan) is not None and executors_of(on_cluster) == plan.slots < WORKERS)
+        run.set_rate("numbers", 0.0)
+        waits_until(is_through)
+    window = run.status().window  # the last one, from the end of the run
+    assert window is not None
+    appended = window.operator("numbers").rows_in_total
+    assert appended and last_counts(run.rows("out")) == Counter(n % KEYS for n in range(appended))
 
 
 def executors_of(spark: SparkSession) -> int:

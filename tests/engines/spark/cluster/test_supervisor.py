@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ import msgspec
 import psutil
 import pytest
 
-from penstock.engines.spark.cluster import ClusterError, ClusterSize, daemons, running, start, stop, supervisor
+from penstock.engines.spark.cluster import ClusterError, ClusterSize, daemons, running, start, status, stop, supervisor
 from penstock.engines.spark.cluster.record import ClusterRecord, Daemon, SupervisorSettings
 from penstock.store.lock import Owner
+from tests.engines.spark.cluster.test_cluster import eventually
 
 
 def supervisors(at: Path) -> list[psutil.Process]:
@@ -108,3 +111,36 @@ def test_a_copied_directory_has_no_cluster(tmp_path: Path) -> None:
         stop(tmp_path)
         assert theirs.poll() is None
         theirs.kill()
+
+
+@pytest.mark.spark
+def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    at = tmp_path / "cluster"
+    code = (
+        "import sys, time; from pathlib import Path; from penstock.engines.spark import cluster; "
+        "cluster.start(Path(sys.argv[1]), cluster.ClusterSize(workers=1, slots=1), ends_with_process=True, patience_s=1200); "
+        "time.sleep(600)"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code, str(at)])
+    try:
+        eventually(lambda: (record := ClusterRecord.load(at)) is not None and record.ready)
+        with pytest.raises(ClusterError, match="A cluster is already running in"):
+            start(at, ClusterSize())
+        record = ClusterRecord.load(at)
+        assert record is not None
+        processes = [psutil.Process(entry.process.pid) for entry in record.daemons]
+        assert len(processes) == 2
+        starter.send_signal(signal.SIGKILL)
+        starter.wait()
+        eventually(lambda: not record.supervisor.alive() and not any(process.is_running() for process in processes))
+    finally:
+        starter.kill()
+        starter.wait()
+    with pytest.raises(ClusterError, match="No cluster is running"):
+        status(at)
+    up = start(at, ClusterSize(workers=1, slots=1), patience_s=1200)
+    children = [psutil.Process(entry.process.pid) for entry in up.record.daemons]
+    os.kill(up.record.supervisor.pid, signal.SIGKILL)
+    psutil.Process(up.record.supervisor.pid).wait()
+    eventually(lambda: not any(process.is_running() for process in children))
+    stop(at)
