@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.edge import Edge
 from penstock.dataflow.operators import Kind
-from penstock.dataflow.regions import regions
+from penstock.dataflow.regions import Region, regions
 from penstock.plan.plan import Plan
 
 
@@ -45,9 +45,11 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
 
     The output of an operator with several consumers is always cut. Each pipeline is therefore a tree with one exit.
     """
+    all_regions = regions(flow)
+    stateless = [region for region in all_regions if region.kind is Kind.STATELESS]
     replicas = {
         name: plan.replicas[region.name]
-        for region in regions(flow)
+        for region in all_regions
         if region.kind is not Kind.SOURCE
         for name in region.operators
     }
@@ -75,17 +77,17 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
                 replicas=tuple((name, replicas[name]) for name in order if name in replicas),
                 state=tuple(name for name in order if flow[name].kind.has_state),
                 groups=tuple((name, group_of[name]) for name in order if name in group_of),
-                shares=_shares(flow, plan, order),
+                shares=_shares(stateless, plan, order),
             )
         )
     return tuple(result)
 
 
-def _shares(flow: Dataflow, plan: Plan, members: list[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+def _shares(stateless: list[Region], plan: Plan, members: list[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
     """Return the shares of operators without state. Operators of a pipeline that are replicated together share them."""
     result = []
-    for region in regions(flow):
+    for region in stateless:
         own = [name for name in region.operators if name in members]
-        if region.kind is Kind.STATELESS and (shares := plan.shares(own)):
+        if shares := plan.shares(own):
             result += [(name, shares) for name in own]
     return tuple(result)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.control.policies.auto.allocations import allocations
+from penstock.control.policies.auto.learning import weights
 from penstock.control.policies.auto.network import QueueNetwork
 from penstock.control.policies.auto.replay import Loads, Target, replay
 
@@ -134,3 +135,17 @@ def test_the_quantile_of_an_exponential_sojourn() -> None:
     target = Target(seconds=1.0, quantile=0.95)
     latency_s = replay(network([0.01]), np.ones(1), steady(70.0), target, correction=1.0).latency_s
     assert latency_s == pytest.approx(math.log(20.0) * 0.01 / 0.3, rel=0.1)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_weights_are_the_sum_over_all_paths(loops: bool) -> None:
+    """u = w + S w + S^2 w + ...: a row of a sink has the time of the stations that are n steps before it."""
+    draws = np.random.default_rng(5)
+    for size in (1, 2, 7):
+        shares = draws.random((size, size)) * (draws.random((size, size)) < 0.6) * 0.9 / size
+        shares = shares if loops else np.triu(shares, 1)
+        leaving = draws.dirichlet(np.ones(size))
+        expected, term = np.zeros(size), leaving
+        for _ in range(200):
+            expected, term = expected + term, shares @ term
+        assert weights(shares, leaving) == pytest.approx(expected, rel=1e-9)

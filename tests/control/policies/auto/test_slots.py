@@ -46,7 +46,7 @@ def test_counts_use_the_slots_of_the_plan(shape: str, engine: str) -> None:
     assert not isinstance(measured, Hold)
     network = network_of(measured, Learned(), given.plan.cuts)
     assert network.slots(present_counts(network, given.plan)) == given.slots
-    for other in networks(measured, Learned()):
+    for other in networks(measured, Learned(), network):
         counts = other.fewest(measured.rate_per_s) + 2.0
         counts = counts.clip(max=other.limit)
         plan = case.topology.rescaled(given.plan.replace(cuts=other.cuts), other.replicas(counts))

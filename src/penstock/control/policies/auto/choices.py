@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -62,7 +62,18 @@ class View:
     now: Loads  # the load without its growth
     level: int
     present: QueueNetwork  # with the cuts of the plan
+    networks: tuple[QueueNetwork, ...]  # of the plans that are considered
     backlog_rows: float  # external rows more than a healthy run has
+    _paths: dict[float, list[Allocations]] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def paths(self, rate_per_s: float) -> list[Allocations]:
+        """Return the allocations of each network for a rate, with costs at the unfavourable ends of their intervals."""
+        if rate_per_s not in self._paths:
+            self._paths[rate_per_s] = [
+                allocations(network.cautious(), rate_per_s, most_slots=self.situation.max_slots)
+                for network in self.networks
+            ]
+        return self._paths[rate_per_s]
 
     @property
     def inputs(self) -> Inputs:

@@ -50,7 +50,7 @@ def measured_demand(situation: Situation, learned: Learned) -> LearnedDemand | H
     return LearnedDemand(situation=known, demand=demand, rate_per_s=demand.external_per_s)
 
 
-def networks(measured: LearnedDemand, learned: Learned) -> list[QueueNetwork]:
+def networks(measured: LearnedDemand, learned: Learned, present: QueueNetwork) -> tuple[QueueNetwork, ...]:
     """Return the network of the current cuts, and in micro-batches those of fewer and of more cuts.
 
     Their plans may use all slots that can be acquired.
@@ -58,12 +58,13 @@ def networks(measured: LearnedDemand, learned: Learned) -> list[QueueNetwork]:
     situation = measured.situation
     topology, plan = situation.topology, situation.plan
     if not situation.micro_batch:
-        return [_with_all_slots(network_of(measured, learned, plan.cuts), situation)]
+        return (_with_all_slots(present, situation),)
     ends = {topology.last_operator(before) for before, _ in topology.streams if before not in topology.sources}
     most = frozenset((ends | plan.cuts) - topology.forbidden_cuts)
     fewest = plan.cuts - topology.removable_cuts(plan)
-    different = dict.fromkeys([plan.cuts, fewest, most])
-    return [_with_all_slots(network_of(measured, learned, cuts), situation) for cuts in different]
+    others = [cuts for cuts in dict.fromkeys([fewest, most]) if cuts != plan.cuts]
+    different = [present, *(network_of(measured, learned, cuts) for cuts in others)]
+    return tuple(_with_all_slots(network, situation) for network in different)
 
 
 def _with_all_slots(network: QueueNetwork, situation: Situation) -> QueueNetwork:
@@ -151,7 +152,7 @@ def placed_replicas(situation: Situation) -> int:
 def present_counts(network: QueueNetwork, plan: Plan) -> Floats:
     """Return the counts of a plan; regions of a query with different replicas count as an average."""
     return np.array(
-        [float(np.mean([min(plan.replicas[region], plan.slots) for region in node])) for node in network.members]
+        [sum(min(plan.replicas[region], plan.slots) for region in node) / len(node) for node in network.members]
     )
 
 
@@ -249,6 +250,23 @@ def _before(flow: Dataflow) -> dict[str, set[str]]:
     return before
 
 
+def weights(share_of: Floats, leaving: Floats) -> Floats:
+    """Return u = (I - S)^-1 w of the module `network`.
+
+    Without a loop, substitution from the last station on is enough. LAPACK would distribute this little work over
+    threads, which wait for each other for seconds on a busy machine.
+
+    >>> weights(np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([0.25, 0.75])).tolist()
+    [1.0, 0.75]
+    """
+    if np.tril(share_of).any():
+        return np.asarray(np.linalg.solve(np.eye(len(leaving)) - share_of, leaving))
+    weight = leaving.copy()
+    for at in range(len(leaving) - 2, -1, -1):
+        weight[at] += share_of[at, at + 1 :] @ weight[at + 1 :]
+    return weight
+
+
 class _Flows(NamedTuple):
     """The traffic of each station."""
 
@@ -296,7 +314,7 @@ def _flows(measured: LearnedDemand, stations: tuple[tuple[str, ...], ...]) -> _F
     inflow = moved.sum(axis=0) + entering
     leaving = leaving if leaving.sum() > 0 else inflow
     share_of = moved / np.maximum(inflow, 1e-12)
-    weight = np.linalg.solve(np.eye(count) - share_of, leaving / max(float(leaving.sum()), 1e-12))
+    weight = weights(share_of, leaving / max(float(leaving.sum()), 1e-12))
     per_row = work / np.maximum(inflow, 1e-12)
     service_scv = variance / np.maximum(inflow, 1e-12) / np.maximum(per_row, 1e-12) ** 2
     return _Flows(

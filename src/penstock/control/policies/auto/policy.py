@@ -136,6 +136,7 @@ class Auto:
             now=Loads(rates_per_s=now_rates, step_s=window_s, window_s=window_s),
             level=load_level(expected.level_per_s * measured.work_per_row),
             present=present,
+            networks=networks(measured, learned, present),
             backlog_rows=backlog,
         )
 
@@ -228,7 +229,7 @@ class Auto:
         rate = self._chooser.planning_rate(view)
         limiting: str | None = None
         needs = _UNLIMITED
-        for network in networks(view.measured, view.learned):
+        for network in view.networks:
             path = allocations(network, rate, most_slots=situation.max_slots)
             limiting = limiting or path.unstable
             needs = min(needs, path.slots(0))

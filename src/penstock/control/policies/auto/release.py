@@ -15,7 +15,6 @@ from penstock.control.forecast import forecast
 from penstock.control.policies.auto.allocations import Allocations, allocations
 from penstock.control.policies.auto.choices import NOTICED_S, Choice, Chooser, View, change_cost_s
 from penstock.control.policies.auto.decisions import Decisions
-from penstock.control.policies.auto.learning import networks
 from penstock.control.policies.auto.replay import Loads, ReplayedPlan
 from penstock.control.policy import Decision, Reason
 from penstock.control.recorded_load import rates_of
@@ -57,7 +56,7 @@ class Release:
             )
             best: Choice | None = None
             best_path: Allocations | None = None
-            for network in networks(view.measured, view.learned):
+            for network in view.networks:
                 path = allocations(network.cautious(), planning, most_slots=max(0, paid))
                 choice = self.chooser.cheapest(view, network, path, loads, fewest=smallest)
                 is_current = network.cuts == situation.plan.cuts

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.control.forecast import Forecast
-from penstock.control.policies.auto.allocations import Allocations, allocations
+from penstock.control.policies.auto.allocations import Allocations
 from penstock.control.policies.auto.choices import (
     NOTICED_S,
     STAY_LATE,
@@ -18,7 +18,7 @@ from penstock.control.policies.auto.choices import (
 )
 from penstock.control.policies.auto.decisions import Decisions
 from penstock.control.policies.auto.learned import Learned
-from penstock.control.policies.auto.learning import networks, present_counts
+from penstock.control.policies.auto.learning import present_counts
 from penstock.control.policies.auto.network import QueueNetwork
 from penstock.control.policies.auto.replay import ReplayedPlan
 from penstock.control.policies.auto.sentences import limit_text
@@ -49,24 +49,20 @@ class Shortage:
             decision, _ = self._sufficient(view, staying, fewest=at_least)
             if decision is not None:
                 return decision
-        different = networks(view.measured, view.learned)
-        rate = steady_rate(view.now)
-        paths = [allocations(network.cautious(), rate, most_slots=situation.max_slots) for network in different]
-        return self._beyond_limit(view, staying, list(zip(different, paths, strict=True)))
+        known = list(zip(view.networks, view.paths(steady_rate(view.now)), strict=True))
+        return self._beyond_limit(view, staying, known)
 
     def _sufficient(self, view: View, staying: ReplayedPlan, *, fewest: int) -> tuple[Decision | None, Choice | None]:
         """Return the change to the cheapest plan that meets the target, and this plan; None without one."""
         situation = view.situation
-        different = networks(view.measured, view.learned)
         wanted = self.chooser.planning_rate(view) * (1.0 + self.chooser.pause_s(situation) / _RECOVERY_S)
         # Without the backlog if that is too much for the limit, and without the growth of the next minutes.
         attempts = ((wanted, view.later), (steady_rate(view.later), view.later),
                     (steady_rate(view.loads), view.loads), (steady_rate(view.now), view.now))  # fmt: skip
         for rate, load in attempts:
-            paths = [allocations(network.cautious(), rate, most_slots=situation.max_slots) for network in different]
             choices = [
                 (choice, path)
-                for network, path in zip(different, paths, strict=True)
+                for network, path in zip(view.networks, view.paths(rate), strict=True)
                 if (choice := self.chooser.cheapest(view, network, path, [load], fewest=fewest)) is not None
             ]
             if choices:
