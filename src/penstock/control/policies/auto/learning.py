@@ -32,7 +32,7 @@ class LearnedDemand:
 
     situation: Situation  # its window has the learned costs
     demand: Demand
-    rate_per_s: float  # of the demand
+    rate_per_s: float  # rate of the demand
 
     @property
     def work_per_row(self) -> float:
@@ -221,7 +221,7 @@ def _task_s(lines: Mapping[str, Mapping[int, tuple[float, float, float]]]) -> fl
 
 
 def _errors(learned: Learned, flow: Dataflow, stations: Sequence[tuple[str, ...]]) -> Floats:
-    """Return the relative standard error of the work of each station: of its costs, and of the rows that reach it."""
+    """Return the relative standard error of the work of each station, from its costs and the rows that reach it."""
     rows = {name: sums.selectivity_error**2 for name, sums in learned.operators.items()}
     before = _before(flow)
     squares = [

@@ -61,7 +61,7 @@ class _QueryRows(NamedTuple):
     window_s: float
     busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
     late: dict[str, int]  # dropped, by operator with state
-    arrival_scv: float | None  # of the rows that arrived at its only source
+    arrival_scv: float | None  # SCV of the arrivals at its only source
 
 
 class QueryMeter:
