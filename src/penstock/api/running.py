@@ -127,7 +127,7 @@ def run(
             that of the window. Decisions begin after `windows` windows.
         queue: Queueing model of policy drs: "mmk" or "gigk", which uses the measured variability of arrivals and costs.
             The default is the model of micro-batches.
-        warm_up_s: Time after a plan change that is not measured.
+        warm_up_s: Time after the start and after a plan change whose windows are not used.
         catch_up_s: Time in which a backlog must be processed (policy mst).
         mst_study: Directory of a throughput study (policy mst).
         adaptation: Thresholds and variant (policy organic); default: the values of the paper, with extensions.

@@ -15,7 +15,7 @@ _LOOKS = 1.4  # each look at the windows has so many times those of the one befo
 
 
 class Evidence:
-    """The windows of the current plan, and those of the plan before it."""
+    """The windows of the current plan and of the previous plan."""
 
     def __init__(self, averaged: int) -> None:
         self._averaged = averaged  # windows that the policy and the record of a decision average

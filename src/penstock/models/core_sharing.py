@@ -16,7 +16,7 @@ _HIGHEST_LOAD = 0.999
 
 
 def core_stretch(shares: Sequence[float]) -> float:
-    """Return how much longer work on a core takes if tasks share it, so that they use it completely but not more.
+    """Return the factor by which work on a core takes longer when tasks share the core and use it completely.
 
     A task that needs the core for the share c of its time uses c / (1 - c + c y) of it if its work takes y times as
     long.

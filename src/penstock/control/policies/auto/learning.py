@@ -238,7 +238,7 @@ def _cost_error(learned: Learned, station: tuple[str, ...]) -> float:
 
 
 def _before(flow: Dataflow) -> dict[str, set[str]]:
-    """Return the operators before each one; in a loop, each is before the others."""
+    """Return the upstream operators of each operator. In a loop, each operator is upstream of the others."""
     before: dict[str, set[str]] = {operator.name: set() for operator in flow.operators}
     size = -1
     while size != (size := sum(map(len, before.values()))):

@@ -18,7 +18,7 @@ _STATE, _BEFORE = "organic.state", "organic.before"
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics of a region that a change of the load is compared with."""
+    """The metrics of a region with which later metrics are compared to detect a change of the load."""
 
     rows_per_s: float
     utilisation: dict[str, float]  # by pipeline

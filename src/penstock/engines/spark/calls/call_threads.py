@@ -25,7 +25,7 @@ class CallThreads:
     """Calls `function` in as many threads as there are calls in progress. Threads are reused."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> None:
-        """`arguments` follow the row in each call."""
+        """A call receives the row, followed by `arguments`."""
         self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._function, self._arguments = function, arguments
         self._calls: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()

@@ -404,7 +404,7 @@ def _shared_cost(group: CostGroup | None, query: Query, rows: _QueryRows) -> Sha
 
 
 def _selectivity(operator: Operator, counts: RowCounts, samples: OperatorSamples) -> float | None:
-    """Return the declared selectivity, else that of this window, else that of all rows if this window had none."""
+    """Return the declared selectivity, or the one measured in this window, or in all windows if it had no rows."""
     if operator.selectivity is not None or counts.rows_out is None:
         return operator.selectivity
     if counts.rows_in:
