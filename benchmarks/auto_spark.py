@@ -141,8 +141,8 @@ def run_once(application: str, load: str, seconds: float) -> Outcome:
             run.wait_until_idle(timeout_s=300.0)
             windows, changes = run.windows(), run.decision_rows(changes_only=True)[0]
             slots_by_window = _used_slots(run)
-        found = pd.read_parquet(out)["n"]
-        exact = sorted(found) == list(range(0, rows, 2 if application == "filtered" else 1))
+        written = pd.read_parquet(out)["n"]
+        exact = sorted(written) == list(range(0, rows, 2 if application == "filtered" else 1))
     start = windows["start"].iloc[0] + pd.Timedelta(seconds=SETTLED_SHARE * seconds)
     counted = windows[windows["start"] >= start]
     known = counted["latency_mean_s"].dropna()
@@ -163,7 +163,7 @@ def run_once(application: str, load: str, seconds: float) -> Outcome:
         errors=tuple(abs(seen.latency_s / wanted.latency_s - 1.0) for wanted, seen in pairs),  # type: ignore[operator]
         covered=sum(_within(wanted, seen) for wanted, seen in pairs),
         predicted=len(pairs),
-        rows=len(found),
+        rows=len(written),
         exact=bool(exact),
     )
 
@@ -181,18 +181,18 @@ def _used_slots(run: penstock.RunRecord) -> float:
 
 def text(results: list[Outcome]) -> str:
     lines = ["application   load    late    cost  exact  rows  error of predictions  intervals correct"]
-    for one in results:
-        error = f"{median(one.errors):.0%}" if one.errors else "-"
+    for run in results:
+        error = f"{median(run.errors):.0%}" if run.errors else "-"
         lines.append(
-            f"{one.application:13} {one.load:7} {one.late:6.1%} {one.cost:6.2f}  {one.exact!s:5} {one.rows:6} "
-            f"{error:>10} {one.covered}/{one.predicted}"
+            f"{run.application:13} {run.load:7} {run.late:6.1%} {run.cost:6.2f}  {run.exact!s:5} {run.rows:6} "
+            f"{error:>10} {run.covered}/{run.predicted}"
         )
-    errors = [error for one in results for error in one.errors]
-    covered, predicted = sum(one.covered for one in results), sum(one.predicted for one in results)
+    errors = [error for run in results for error in run.errors]
+    covered, predicted = sum(run.covered for run in results), sum(run.predicted for run in results)
     lines += [
-        f"late windows after the first ramp <= {LATE:.0%}: {sum(one.late <= LATE for one in results)}/{len(results)}",
-        f"slot-seconds / fixed plan <= {COST}: {sum(one.cost <= COST for one in results)}/{len(results)}",
-        f"exact: {sum(one.exact for one in results)}/{len(results)}",
+        f"late windows after the first ramp <= {LATE:.0%}: {sum(run.late <= LATE for run in results)}/{len(results)}",
+        f"slot-seconds / fixed plan <= {COST}: {sum(run.cost <= COST for run in results)}/{len(results)}",
+        f"exact: {sum(run.exact for run in results)}/{len(results)}",
         f"median error of predictions <= {ERROR:.0%}: {f'{median(errors):.0%}' if errors else 'no evaluated change'}",
         f"intervals correct >= {COVERED:.0%}: {covered} of {predicted}",
     ]

@@ -23,7 +23,7 @@ from penstock.control.guards import Cooldown
 from penstock.control.loop import Loop
 from penstock.control.policies.mst import Mst, MstSettings
 from penstock.control.requests import Requests
-from penstock.control.run import Schedule, run
+from penstock.control.run import RunSchedule, run
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import cluster
 from penstock.engines.spark.cluster import ClusterSize, SparkCluster
@@ -178,7 +178,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
         )
         controller = Controller(Cooldown(policy, seconds=15.0), settings, engine, store)
         loop = Loop(engine=engine, store=store, controller=controller, on_window=on_window)
-        schedule = Schedule(window_s=EVERY_S, until=lambda: bool(began) and time.time() - began[0] > TRACE_S)
+        schedule = RunSchedule(window_s=EVERY_S, until=lambda: bool(began) and time.time() - began[0] > TRACE_S)
         run(engine, loop, Requests(at), schedule)
         changes = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
     static = at_peak * seen.seen_s

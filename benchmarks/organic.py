@@ -163,10 +163,10 @@ def _compared(name: str, flow: Dataflow, waits_s: Mapping[str, float], folder: P
     adapted, changes, pauses_s = _adapted(flow, folder / name)
     seconds = time.monotonic() - began_s
     _say(f"  organic: {_text(adapted)} after {changes} changes")
-    one = _ones(flow)
-    measured = dict(_measured(flow, [one], folder / f"{name}-one"))
+    first = _ones(flow)
+    measured = dict(_measured(flow, [first], folder / f"{name}-one"))
     measured |= _measured(flow, [adapted], folder / f"{name}-adapted")
-    plans = list(_plans(flow, one))
+    plans = list(_plans(flow, first))
     by_cuts = sorted(plans, key=lambda plan: (sorted(plan.cuts), -_limit_rows_per_s(flow, plan, waits_s)))
     for number, (_, group) in enumerate(groupby(by_cuts, key=lambda plan: plan.cuts)):
         fast = [plan for plan in group if _limit_rows_per_s(flow, plan, waits_s) > max(measured.values())]
@@ -178,7 +178,7 @@ def _compared(name: str, flow: Dataflow, waits_s: Mapping[str, float], folder: P
     subject = f"{name}: organic ({_text(adapted)}) / best of {len(plans)} plans, {len(measured)} measured ({best})"
     return [
         row(subject, share, "", ">= 0.9", share >= 0.9),
-        row(f"{name}: throughput with one replica", measured[_text(one)], "rows/s"),
+        row(f"{name}: throughput with one replica", measured[_text(first)], "rows/s"),
         row(f"{name}: throughput of organic", measured[_text(adapted)], "rows/s"),
         row(f"{name}: limit by the waits alone, for the best plan", limit, "rows/s"),
         row(f"{name}: changes until the plan is final", changes, "changes"),

@@ -122,14 +122,14 @@ def neighbours(counts: Counts) -> list[Counts]:
     >>> neighbours((3, 2, 1))
     [(2, 3, 1), (2, 2, 2), (4, 1, 1), (3, 1, 2)]
     """
-    found = []
+    moves = []
     for source, target in permutations(range(3), 2):
         moved = list(counts)
         moved[source] -= 1
         moved[target] += 1
         if moved[source] > 0:
-            found.append((moved[0], moved[1], moved[2]))
-    return found
+            moves.append((moved[0], moved[1], moved[2]))
+    return moves
 
 
 def _run(application: str, behaviour: Behaviour, counts: Counts, seed: int) -> tuple[Counts, float, float | None]:

@@ -71,13 +71,13 @@ def five_vms_deployment(
             best = rate, placement
         rate += STEP
     assert best is not None, "the lowest rate fits"
-    planned, found = best
+    planned, chosen = best
     return Deployment(
         flow=flow,
         curves=curves,
         planned=planned,
-        placement=found,
-        predicted=predict(tasks, found, own, Routing.SHUFFLE, planned_rows_per_s=planned),
+        placement=chosen,
+        predicted=predict(tasks, chosen, own, Routing.SHUFFLE, planned_rows_per_s=planned),
     )
 
 

@@ -136,8 +136,8 @@ def test_the_path_of_a_schedule_is_the_best_of_all_paths() -> None:
             changes = sum(a != b for a, b in pairwise(path))
             return float(sum(30.0 * slots[at] for at in path)) + change_cost * changes
 
-        found = _cheapest_path(slots, needed, change_cost=change_cost)
-        assert cost(tuple(found)) == min(map(cost, paths))
+        path = _cheapest_path(slots, needed, change_cost=change_cost)
+        assert cost(tuple(path)) == min(map(cost, paths))
 
 
 @pytest.mark.parametrize("engine", ["row-by-row", "micro-batch"])

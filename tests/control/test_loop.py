@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock.control.loop import Loop, Stopped
 from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Rescale, Stop, _get, _put
-from penstock.control.run import Schedule, run
+from penstock.control.run import RunSchedule, run
 from penstock.control.signals import StopSignals
 from penstock.measure.window import Window
 from penstock.plan import Plan
@@ -52,7 +52,7 @@ class Bench:
     def run(self, **options: Any) -> Stopped:
         calls = {name: options.pop(name) for name in ("on_window", "on_message") if name in options}
         loop = Loop(engine=self.engine, store=self.store, clock=self.clock, **calls)
-        return run(self.engine, loop, self.requests, Schedule(**options))
+        return run(self.engine, loop, self.requests, RunSchedule(**options))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from scipy.signal import lfilter
 
 import penstock
-from penstock.control.evaluation import requirements
+from penstock.control.evaluation import outcome_bounds
 from penstock.control.evidence import MOST_WINDOWS, Evidence
 from penstock.control.policy import Change, Decision, Hold, Memory, Reason, Situation
 from penstock.control.topology import Topology
@@ -109,7 +109,7 @@ def is_refuted(before: np.ndarray, after: np.ndarray, expected: PlanOutcome, sub
         evidence.add(window(number, value))
         if number + 1 < AVERAGED:
             continue
-        bounds = requirements(measured, expected, tolerance=0.5)
+        bounds = outcome_bounds(measured, expected, tolerance=0.5)
         missed = [bound for bound in bounds if not evidence.met(bound, subject, None)]
         if not missed:
             return False
@@ -142,18 +142,18 @@ def test_plans_that_are_far_worse_are_rolled_back(noise: str) -> None:
     growth = 1.0 + np.arange(MOST_WINDOWS)
     expected = EXPECTATIONS["fewer slots within a target"][0]()
     for worse in (np.full(MOST_WINDOWS, 15.0), growth):
-        found = [
+        refuted = [
             is_refuted(series(random, 30), worse * series(random, MOST_WINDOWS), expected, subject) for _ in range(20)
         ]
-        assert sum(found) >= 15
+        assert sum(refuted) >= 15
 
 
 @pytest.mark.parametrize("noise", ["independent", "queue at 80 %"])
 def test_a_latency_that_doubles_is_noticed_under_moderate_noise(noise: str) -> None:
     random, subject, series = np.random.default_rng(9), situation(), NOISES[noise]
     expected = EXPECTATIONS["fewer slots within a target"][0]()
-    found = [is_refuted(series(random, 30), 2.0 * series(random, MOST_WINDOWS), expected, subject) for _ in range(40)]
-    assert sum(found) >= 26
+    refuted = [is_refuted(series(random, 30), 2.0 * series(random, MOST_WINDOWS), expected, subject) for _ in range(40)]
+    assert sum(refuted) >= 26
 
 
 class Quantile:

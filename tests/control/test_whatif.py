@@ -84,43 +84,43 @@ def answer(at: Path, planned: Plan, rate: float = 1.0) -> WhatIf:
 def test_row_by_row_the_interval_contains_the_closed_form(tmp_path: Path, replicas: int, factor: float) -> None:
     """Recorded: 10 rows/s on two replicas of 10 rows/s. Asked: other rates and replicas, which are M/M/k as well."""
     record(tmp_path, rate=10.0, replicas=2, mode="row-by-row", windows=480)
-    found = answer(tmp_path, plan(replicas), factor)
+    result = answer(tmp_path, plan(replicas), factor)
     recorded = MMk(arrival_per_s=10.0, service_per_s=SERVICE_PER_S).mean_s(2)
     expected = MMk(arrival_per_s=10.0 * factor, service_per_s=SERVICE_PER_S).mean_s(replicas)
-    assert found.actual.latency is not None and found.actual.latency.value == pytest.approx(recorded, rel=0.1)
-    latency = found.answer.latency
+    assert result.actual.latency is not None and result.actual.latency.value == pytest.approx(recorded, rel=0.1)
+    latency = result.answer.latency
     assert latency is not None and latency.high is not None and latency.low <= expected <= latency.high
     assert latency.high < 4 * expected  # an interval that contains everything says nothing
     hours = 40 * 60 / 3600
-    assert found.answer.slot_hours.value == pytest.approx(replicas * hours, rel=0.01)
+    assert result.answer.slot_hours.value == pytest.approx(replicas * hours, rel=0.01)
 
 
 def test_in_micro_batches_the_interval_contains_a_direct_simulation(tmp_path: Path) -> None:
     record(tmp_path / "run", rate=20.0, replicas=4, mode="micro-batch")
     record(tmp_path / "other", rate=30.0, replicas=5, mode="micro-batch")
-    found = answer(tmp_path / "run", plan(5), 1.5)
+    result = answer(tmp_path / "run", plan(5), 1.5)
     other = answer(tmp_path / "other", plan(5)).actual.latency
-    latency = found.answer.latency
+    latency = result.answer.latency
     assert other is not None and other.value is not None and latency is not None and latency.high is not None
     assert 0.9 * latency.low <= other.value <= 1.1 * latency.high
 
 
 def test_late_windows_follow_from_an_overload(tmp_path: Path) -> None:
     record(tmp_path, rate=10.0, replicas=2, mode="row-by-row", windows=120)
-    found = answer(tmp_path, plan(1), 1.5)  # 15 rows/s arrive and 10 are processed: the backlog grows from the start
-    assert found.answer.late is not None and found.actual.late is not None
-    assert found.answer.late.low > 0.9 and found.actual.late.value is not None and found.actual.late.value < 0.1
+    result = answer(tmp_path, plan(1), 1.5)  # 15 rows/s arrive and 10 are processed: the backlog grows from the start
+    assert result.answer.late is not None and result.actual.late is not None
+    assert result.answer.late.low > 0.9 and result.actual.late.value is not None and result.actual.late.value < 0.1
 
 
 def test_without_a_change_the_record_is_reproduced(tmp_path: Path) -> None:
     record(tmp_path, rate=10.0, replicas=2, mode="row-by-row")
-    found = answer(tmp_path, plan(2))
-    latency = found.actual.latency
+    result = answer(tmp_path, plan(2))
+    latency = result.actual.latency
     assert latency is not None and latency.value is not None
-    assert found.answer.latency is not None and found.answer.latency.high is not None
-    assert found.answer.latency.low <= latency.value <= found.answer.latency.high
-    assert found.actual.slot_hours == found.reproduced.slot_hours
-    assert found.correction == pytest.approx(1.0, abs=0.15)
+    assert result.answer.latency is not None and result.answer.latency.high is not None
+    assert result.answer.latency.low <= latency.value <= result.answer.latency.high
+    assert result.actual.slot_hours == result.reproduced.slot_hours
+    assert result.correction == pytest.approx(1.0, abs=0.15)
 
 
 def test_time_in_which_the_run_was_stopped_is_left_out(tmp_path: Path) -> None:
@@ -141,22 +141,22 @@ def test_time_in_which_the_run_was_stopped_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_policy_chooses_plans_within_the_limit(tmp_path: Path) -> None:
     record(tmp_path, rate=20.0, replicas=8, mode="row-by-row", windows=240)
-    found = penstock.whatif(tmp_path, max_slots=6, flow=flow())
-    assert found.answer.changes >= 1 and found.last_plan.replicas["work"] <= 5
-    assert found.answer.slot_hours.value is not None and found.actual.slot_hours.value is not None
-    assert found.answer.slot_hours.value < found.actual.slot_hours.value
-    assert found.answer.late is not None and found.answer.late.value is not None and found.answer.late.value < 0.1
+    result = penstock.whatif(tmp_path, max_slots=6, flow=flow())
+    assert result.answer.changes >= 1 and result.last_plan.replicas["work"] <= 5
+    assert result.answer.slot_hours.value is not None and result.actual.slot_hours.value is not None
+    assert result.answer.slot_hours.value < result.actual.slot_hours.value
+    assert result.answer.late is not None and result.answer.late.value is not None and result.answer.late.value < 0.1
 
 
 @pytest.mark.long
 def test_a_limit_above_the_recorded_slots_is_used(tmp_path: Path) -> None:
     """20 rows/s on 8 slots; at five times the load, 100 rows/s of 0.1 s each keep more than ten replicas busy."""
     record(tmp_path, rate=20.0, replicas=3, mode="row-by-row", windows=120)
-    found = penstock.whatif(tmp_path, rate=5.0, max_slots=32, flow=flow())
-    assert 11 <= found.last_plan.replicas["work"] <= 31
-    assert found.answer.late is not None and found.answer.late.value is not None and found.answer.late.value < 0.5
+    result = penstock.whatif(tmp_path, rate=5.0, max_slots=32, flow=flow())
+    assert 11 <= result.last_plan.replicas["work"] <= 31
+    assert result.answer.late is not None and result.answer.late.value is not None and result.answer.late.value < 0.5
     hours = 120 * 5.0 / 3600
-    assert found.answer.slot_hours.value is not None and 10 * hours < found.answer.slot_hours.value < 32 * hours
+    assert result.answer.slot_hours.value is not None and 10 * hours < result.answer.slot_hours.value < 32 * hours
 
 
 @pytest.mark.long
@@ -164,11 +164,11 @@ def test_a_limit_above_the_recorded_slots_is_used(tmp_path: Path) -> None:
 def test_the_policy_chooses_the_number_of_executors_that_is_paid(tmp_path: Path, limit: dict[str, Any]) -> None:
     """The run had 4 executors of 2 slots; 10 rows/s of 0.1 s each need two replicas."""
     record(tmp_path, rate=10.0, replicas=7, mode="row-by-row", windows=120, slots_per_executor=2)
-    found = penstock.whatif(tmp_path, flow=flow(), **limit)
+    result = penstock.whatif(tmp_path, flow=flow(), **limit)
     hours = 120 * 5.0 / 3600
-    assert found.actual.slot_hours.value == pytest.approx(8 * hours, rel=0.01)
-    assert found.last_plan.slots in (2, 4, 6)
-    assert found.answer.slot_hours.value is not None and found.answer.slot_hours.value < 7 * hours
+    assert result.actual.slot_hours.value == pytest.approx(8 * hours, rel=0.01)
+    assert result.last_plan.slots in (2, 4, 6)
+    assert result.answer.slot_hours.value is not None and result.answer.slot_hours.value < 7 * hours
 
 
 def test_limits_that_the_run_cannot_have_are_refused(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_a_state_is_the_same_after_it_was_stored(state: dict[str, Any]) -> None:
     [
         ({"a": {1, 2}}, r"ctx\.state\['a'\] is of type builtins\.set, which cannot be stored; use None"),
         ({"a": [1, {2: 3}]}, r"ctx\.state\['a'\]\[1\] has the key 2 of type int"),
-        ({3: 1}, r"ctx\.state has the key 3 of type int, which cannot be stored; use texts as keys"),
+        ({3: 1}, r"ctx\.state has the key 3 of type int, which cannot be stored; use strings as keys"),
         ({"a": (1, object)}, r"ctx\.state\['a'\]\[1\] is of type builtins\.type"),
     ],
 )

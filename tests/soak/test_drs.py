@@ -19,7 +19,7 @@ from penstock.control.guards import Cooldown, Hysteresis
 from penstock.control.loop import Loop
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.requests import Requests
-from penstock.control.run import Schedule, run
+from penstock.control.run import RunSchedule, run
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
@@ -130,7 +130,7 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
         load = Load(engine, store)
         controller = Controller(policy, settings, engine, store)
         loop = Loop(engine=engine, store=store, controller=controller, on_window=load.seen)
-        run(engine, loop, Requests(tmp_path), Schedule(window_s=2.0, until=load.over))
+        run(engine, loop, Requests(tmp_path), RunSchedule(window_s=2.0, until=load.over))
         rows = [row for _, row in store.decisions()]
         errors = store.errors()
     assert errors == []

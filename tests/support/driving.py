@@ -9,7 +9,7 @@ from penstock.control.controller import Controller, Settings
 from penstock.control.loop import Clock, Loop
 from penstock.control.policy import Policy
 from penstock.control.requests import Requests
-from penstock.control.run import Schedule, run
+from penstock.control.run import RunSchedule, run
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.store import DecisionRecord, RunStart, Store
@@ -59,5 +59,5 @@ def drive(
         end_s = clock.time() + windows * window_s - window_s / 2
         coarse = CoarseClock(clock, window_s / 4)
         loop = Loop(engine=engine, store=store, controller=controller, clock=coarse, on_window=look)
-        run(engine, loop, Requests(at), Schedule(window_s=window_s, until=lambda: clock.time() >= end_s))
+        run(engine, loop, Requests(at), RunSchedule(window_s=window_s, until=lambda: clock.time() >= end_s))
         return [row for _, row in store.decisions()]

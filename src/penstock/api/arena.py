@@ -18,7 +18,7 @@ from penstock.dataflow.local_paths import local_directory
 
 if TYPE_CHECKING:
     from penstock.control.arena.cases import Case, Cell
-    from penstock.control.arena.clairvoyant import Schedule
+    from penstock.control.arena.clairvoyant import PlanSchedule
     from penstock.control.arena.fixed_plans import HindsightPlans
     from penstock.control.arena.matches import Match
 
@@ -103,13 +103,13 @@ def arena_matches(at: str | Path) -> list[Match]:
     from penstock.control.arena.matches import Match
 
     file = local_directory(at) / MATCHES_FILE
-    found = []
+    matches = []
     for line in file.read_text().splitlines() if file.exists() else ():
         try:
-            found.append(msgspec.json.decode(line, type=Match))
+            matches.append(msgspec.json.decode(line, type=Match))
         except msgspec.DecodeError:
             continue
-    return found
+    return matches
 
 
 def _end_last_line(file: Path) -> None:
@@ -155,9 +155,9 @@ def cell_matches(cell: Cell, policies: Sequence[str], at: Path) -> list[Match]:
     return results
 
 
-def hindsight(case: Case, at: Path) -> tuple[HindsightPlans, Schedule]:
+def hindsight(case: Case, at: Path) -> tuple[HindsightPlans, PlanSchedule]:
     """Return the best plans of a case in hindsight, from a file or from simulations."""
-    from penstock.control.arena.clairvoyant import Clairvoyant, Schedule
+    from penstock.control.arena.clairvoyant import Clairvoyant, PlanSchedule
     from penstock.control.arena.fixed_plans import FixedPlans, HindsightPlans
 
     cell = case.cell
@@ -169,7 +169,7 @@ def hindsight(case: Case, at: Path) -> tuple[HindsightPlans, Schedule]:
         reference = FixedPlans(case).reference()
         _write(plans_file, msgspec.json.encode(reference))
     if schedule_file.exists():
-        return reference, msgspec.json.decode(schedule_file.read_bytes(), type=Schedule)
+        return reference, msgspec.json.decode(schedule_file.read_bytes(), type=PlanSchedule)
     schedule = Clairvoyant(case=case, reference=reference).schedule()
     _write(schedule_file, msgspec.json.encode(schedule))
     return reference, schedule

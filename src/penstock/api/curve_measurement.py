@@ -56,7 +56,7 @@ def measure_curves(
         resolution: Relative distance between the peak rate and the next rate that is not sustained.
         window_s: Length of a measurement window; a trial has eight.
         behaviour: Simulated costs of the operators, as a value or a JSON file. Without it, trials run on Spark.
-        spark: An existing Spark session with one slot, which stays open. By default one is created.
+        spark: An existing Spark session with one slot, which stays open. Without it, one is created.
         cluster: Directory of a running 'penstock cluster' with two or more workers. The operator then has an executor
             of its own, whose CPU and memory are measured, and source and sink run on others.
         reuse: Directories of other studies; default: all `studies/*-curves`. A complete curve of the same function
@@ -126,7 +126,7 @@ def measure_curves(
 
 
 def measured_curves(at: str | Path | None = None) -> list[MeasuredCurve]:
-    """Return the curves in the directory of a study, complete or not. Default: those of all `studies/*-curves`.
+    """Return the curves in the directory of a study, complete or not. Without `at`, search all `studies/*-curves`.
 
     Raises:
         CurveStudyError: There are no curves.

@@ -34,7 +34,7 @@ def calibrate(
     """Measure what an engine adds to the work of operators: the time to pass a row, and to distribute rows.
 
     The dataflow runs once with each number of replicas, under more rows than it can process. Use a dataflow of one
-    region, such as "penstock.apps.joker:one_operator"; of several regions the slowest one is used. The costs belong to
+    region, such as "penstock.apps.joker:one_operator". The slowest of several regions is used. The costs belong to
     the engine and the platform, so one calibration serves all dataflows with rows of similar size.
 
     Args:

@@ -76,7 +76,7 @@ def create_topic(
     Args:
         name: Name of the topic.
         partitions: Number of partitions of a new topic.
-        bootstrap_servers: Addresses of brokers. By default the broker in `runs/broker` is used.
+        bootstrap_servers: Addresses of brokers; default: the broker in `runs/broker`.
         options: Options of the Kafka client.
     """
     from penstock.brokers.topics import Topic
@@ -123,8 +123,8 @@ def load_topic(
         peak: Scale the trace so that its highest rate is this many rows/s.
         max_rows: Number of rows after which a rate ends.
         seconds: Time after which a rate or a trace ends.
-        partitions: Create the topic with this number of partitions if it does not exist. By default it must exist.
-        bootstrap_servers: Addresses of brokers. By default the broker in `runs/broker` is used.
+        partitions: Create the topic with this number of partitions if it is missing. Without it, the topic must exist.
+        bootstrap_servers: Addresses of brokers; default: the broker in `runs/broker`.
         options: Options of the Kafka client.
         on_progress: Called about once per second.
         on_message: Called with one sentence if the topic already exists with another number of partitions.

@@ -83,10 +83,10 @@ def measure_mst(
         replicas: Set replicas by the rule of the paper ("rule") or by a policy; one of `REPLICA_METHODS`.
         predict: Numbers of executors to predict.
         models: Names of the candidate models. The default is all but the competitors "linear" and "mean".
-        choose: What selects the model if nothing was measured for validation; see `fit_mst`.
+        choose: Criterion that selects the model if nothing was measured for validation; see `fit_mst`.
         at: Directory of the study; default `studies/<name of the dataflow>`.
-        cluster: Directory of a running cluster. By default one is started with `executor_cores` and
-            `executor_memory_mb`.
+        cluster: Directory of a running cluster. Without it, one is started with `executor_cores`
+            and `executor_memory_mb`.
         executor_cores: Slots of an executor.
         executor_memory_mb: Memory of an executor.
         window_s: Length of a measurement window.
@@ -161,7 +161,7 @@ def predict_mst(
         executors: Numbers of executors to predict.
         level: Probability of the prediction intervals.
         models: Names of the candidate models. The default is all but the competitors "linear" and "mean".
-        choose: What selects the model if nothing was measured for validation; see `fit_mst`.
+        choose: Criterion that selects the model if nothing was measured for validation; see `fit_mst`.
 
     Raises:
         OptionError: There is no such way to choose a model.

@@ -39,7 +39,7 @@ def fit_mst(
         level: Share of new samples inside the prediction intervals.
         seed: Seed of the bootstrap of the intervals.
         models: Names of the candidate models. The default is all but the competitors "linear" and "mean".
-        choose: What decides if there are no VM counts for validation. "mean": the prediction is a mean of all models,
+        choose: Criterion if there are no VM counts for validation. "mean": the prediction is a mean of all models,
             weighted by how well they predict the largest counts from the smaller ones. "training": the model with the
             smallest training error, as in the paper. "leave-one-out": the model that predicts each count best from all
             others.

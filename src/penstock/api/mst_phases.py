@@ -49,7 +49,7 @@ def choose_training_counts(
         executors: Numbers of executors to measure.
         max_executors: Largest number that may be chosen: the budget of later studies.
         at: Directory of the study; each dataflow gets a directory in it.
-        sizes: How many numbers may be chosen.
+        sizes: Allowed numbers of chosen counts.
         repeats: Number of trials for each number of executors.
         cluster: Directory of a running cluster; see `measure_mst`.
         executor_cores: Slots of an executor.

@@ -29,7 +29,7 @@ class OperatorRunner:
         global_state: Whether an operator without keys has one state for all rows, if the class does not say so.
         schema: Schema of the output, if the class does not have it.
         limit: Rows that may wait per key and port.
-        overflow: What happens if more rows wait, as for `Dataflow.operator`.
+        overflow: Treatment of rows above the limit, as for `Dataflow.operator`.
         **config: Configuration of the operator.
 
     Attributes:

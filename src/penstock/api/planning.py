@@ -92,13 +92,13 @@ def allocate(
             directory of a study by `measure_curves`.
         method: Allocation of threads: model-based ("mba") or linear scaling ("lsa").
         mapping: Placement of threads on slots: "dsm", "rsm" or "sam".
-        vms: JSON file with the sizes of VMs that can be rented. By default each slot is a VM.
+        vms: JSON file with the sizes of VMs that can be rented. Without it, each slot is a VM.
         like: A record, or the directory of a run, whose measured selectivities and fixed times of batches are used.
         plan: File to write the plan to, for `penstock.run`. A plan that does not sustain the rate is not written.
             The prediction is written beside it, for the status and the report of the run.
         routing: Replicas receive rows in proportion to what they sustain ("capacity"), or all the same ("even").
-        groups: Whether the plan has groups of executors, which require a cluster. By default it has them if the sizes
-            of VMs are given.
+        groups: Whether the plan has groups of executors, which require a cluster; default: only if the sizes of VMs
+            are given.
 
     Raises:
         PlanError: The plan does not sustain the rate, and a file for it is given.

@@ -51,7 +51,7 @@ class PolicyOptions:
     max_slots: int | None = None
     cooldown_s: float = 60.0
     quiet_hours: str | None = None  # such as 22:00-06:00
-    zone: tzinfo | None = None  # of the quiet hours; None: the local time
+    zone: tzinfo | None = None  # time zone of the quiet hours; None: the local time
     windows: int = 5
     warm_up_s: float = 15.0
     executors: tuple[int, int] | None = None
@@ -267,7 +267,7 @@ def profile_of(options: PolicyOptions) -> StoredProfile | None:
 
 
 def has_changed(profile: StoredProfile, options: PolicyOptions) -> bool:
-    """Return whether the program is another one than the profiled one."""
+    """Return whether the program differs from the profiled one."""
     return None not in (profile.program, options.program) and profile.program != options.program
 
 

@@ -127,10 +127,10 @@ def run(
             that of the window. Decisions begin after `windows` windows.
         queue: Queueing model of policy drs: "mmk" or "gigk", which uses the measured variability of arrivals and costs.
             The default is the model of micro-batches.
-        warm_up_s: Time after a plan change that is not measured.
+        warm_up_s: Time after the start and after a plan change whose windows are not used.
         catch_up_s: Time in which a backlog must be processed (policy mst).
         mst_study: Directory of a throughput study (policy mst).
-        adaptation: Thresholds and variant (policy organic); default: those of the paper, with extensions.
+        adaptation: Thresholds and variant (policy organic); default: the values of the paper, with extensions.
         thread_s: Time to pass a row to another pipeline (policy fission-model).
         replica_s: Additional time per row if there are 2 replicas; twice as much for 4 (policy fission-model).
         profile: Directory of a study by `penstock.profile` (policy stepwise).
@@ -393,7 +393,7 @@ class Run(RunRecord):
     def _cancel_start(self) -> None:
         """End the start. The JVM of a session that Penstock creates is ended, because no call into it can be cancelled.
 
-        With a session of the user, the start ends after the call that is running, and its queries are stopped. A start
+        If the user passed a session, the start ends after the call in progress, and its queries are stopped. A start
         may end at any point, as after `kill -9`: a plan is committed completely or not at all.
         """
         self.request_stop(_CANCELLED)
@@ -426,7 +426,7 @@ class Run(RunRecord):
     def _main(self) -> None:
         from penstock.control.loop import Loop
         from penstock.control.requests import Requests
-        from penstock.control.run import Schedule
+        from penstock.control.run import RunSchedule
         from penstock.control.run import run as run_loop
 
         try:
@@ -437,7 +437,7 @@ class Run(RunRecord):
                     return
                 controller = self._launch.controller(engine, store)
                 settings = None if controller is None else PolicySettings(self._launch.options, controller, store)
-                schedule = Schedule(
+                schedule = RunSchedule(
                     window_s=self._launch.window_s,
                     launched_s=self._launch.launched_s,
                     warm_up_s=self._launch.options.warm_up_s,

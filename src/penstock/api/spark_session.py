@@ -29,7 +29,7 @@ def active_session() -> Any:
 
 
 class SessionOnDemand:
-    """Starts a session when code of the user needs one while it is loaded; a remedy for `load`.
+    """Starts a session when a dataflow file needs one while it is loaded; `load` then tries again.
 
     Columns such as `F.col("n") > 500` and functions such as `@F.udf("long")` exist only in a session. A file that
     contains them outside of functions needs Spark before the dataflow is known.

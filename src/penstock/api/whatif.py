@@ -34,8 +34,8 @@ def whatif(
 ) -> WhatIf:
     """Replay a recorded run in the simulator, with its load and its learned costs, under another plan, load or limit.
 
-    With `plan`, this plan is used all the time. With `max_slots` or `executors`, policy auto chooses the plans. With
-    none of them, the recorded plans are used at their recorded times.
+    A given `plan` is used all the time. If `max_slots` or `executors` is given, policy auto chooses the plans. Without
+    these, the recorded plans are used at their recorded times.
 
     Args:
         run: A record, or the directory of a run or of a simulation.
@@ -44,7 +44,7 @@ def whatif(
         max_slots: Slots that policy auto may use; they may be more than the run had. If the run had executors, the
             policy chooses their number, so that they have at most these slots.
         executors: Smallest and largest number of executors that policy auto may use, if the run had executors.
-        latency_s: Latency target of the policy, and of the share of late windows; default: that of the run.
+        latency_s: Latency target of the policy, and of the share of late windows; default: the target of the run.
         quantile: Apply the target to this quantile (0.5, 0.95 or 0.99) instead of the mean.
         flow: The dataflow, if the record does not name its file, or if the file has moved.
         seed: Seed of the random numbers.

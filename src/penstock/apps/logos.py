@@ -41,10 +41,10 @@ LOGOS = (
 Detector = Literal["orb", "sift"]
 DETECTORS: tuple[Detector, ...] = ("orb", "sift")
 LOGO_SIDE = 48
-FRAMES_PER_S = 25.0  # of event time; also the arrival rate if neither a rate nor a number of rows is given
+FRAMES_PER_S = 25.0  # rate in event time; also the arrival rate if neither a rate nor a number of rows is given
 MAX_FEATURES = 300
 MAX_DISTANCE: dict[Detector, float] = {  # up to which two descriptors match
-    "orb": 20.0,  # of 256 bits
+    "orb": 20.0,  # differing bits out of 256
     "sift": 150.0,  # L2 distance
 }
 RATES = (1.0, 25.0)  # frames/s, of the paper
@@ -234,7 +234,7 @@ def oracle(rows: int, enough: int = MIN_MATCHES, detector: Detector = "orb") -> 
     for n in range(rows - FLUSH_ROWS):
         counts: Counter[str] = Counter()
         features = numbers(descriptors(picture(n), detector))
-        # |a - b|^2 of whole numbers, which is exact here; of bits it is their Hamming distance.
+        # |a - b|^2 of whole numbers, which is exact here. For bits, it is their Hamming distance.
         squares = (features**2).sum(axis=1)[:, None] + lengths - 2.0 * features @ coordinates.T
         for distances in np.sqrt(squares) if detector == "sift" else squares:
             if distances.min() <= MAX_DISTANCE[detector]:

@@ -60,7 +60,7 @@ def generator(n: int) -> str:
 
 def split(lines: DataFrame) -> DataFrame:
     words = lines.select(F.explode(F.split("value", r"\s+")).alias("word"))
-    return words.where("word != ''")  # from an empty line, or one that starts with a blank
+    return words.where("word != ''")  # an empty line, or one that starts with a blank, yields an empty word
 
 
 def count(words: DataFrame) -> DataFrame:

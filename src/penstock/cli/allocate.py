@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--vms", type=click.Path(path_type=Path), help="VM sizes and prices (JSON).  [default: one slot per VM]")
 @click.option("--like", type=click.Path(path_type=Path), help="Directory of a run whose selectivities are used.")
-@click.option("--plan", type=click.Path(path_type=Path), help="File to write the plan to, for run --plan.")
+@click.option("--plan", type=click.Path(path_type=Path), help="File for the plan, which 'penstock run --plan' reads.")
 @ROUTING
 @click.option(
     "--groups/--no-groups",

@@ -18,10 +18,12 @@ from penstock.cli.parameters import HtmlFile, Names
     show_default=True,
     help="Directory of the results; cells that it contains are not simulated again.",
 )
-@click.option("--policies", type=Names(ARENA_POLICIES), default=ARENA_POLICIES, help="Policies.  [default: all]")
-@click.option("--shapes", type=Names(SHAPES), default=SHAPES, help="Shapes of dataflows.  [default: all]")
-@click.option("--loads", type=Names(LOADS), default=LOADS, help="Loads.  [default: all]")
-@click.option("--engines", type=Names(ENGINES), default=ENGINES, help="Simulated engines.  [default: both]")
+@click.option(
+    "--policies", type=Names(ARENA_POLICIES), default=ARENA_POLICIES, help="Policies to compare.  [default: all]"
+)
+@click.option("--shapes", type=Names(SHAPES), default=SHAPES, help="Shapes of the generated dataflows.  [default: all]")
+@click.option("--loads", type=Names(LOADS), default=LOADS, help="Loads to simulate.  [default: all]")
+@click.option("--engines", type=Names(ENGINES), default=ENGINES, help="Engines to simulate.  [default: both]")
 @click.option(
     "--seed",
     "seeds",
@@ -31,8 +33,8 @@ from penstock.cli.parameters import HtmlFile, Names
     show_default=True,
     help="Seed of the dataflows; repeatable.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of processes.")
-@click.option("--html", type=HtmlFile(), help="Write a page.  [default: arena.html in the directory]")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of parallel processes.")
+@click.option("--html", type=HtmlFile(), help="HTML page for the results.  [default: arena.html in the directory]")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def command(
     at: Path,

@@ -15,7 +15,9 @@ from penstock.cli.parameters import ABOVE_0, json_option, texts_by_name
 @click.argument("a", metavar="A[:FLOW]")
 @click.argument("b", metavar="B[:FLOW]")
 @click.option("--slots", type=click.IntRange(min=1), required=True, help="Number of slots of the platform.")
-@click.option("--latency-ms", type=ABOVE_0, default=500.0, show_default=True, help="Highest mean latency.")
+@click.option(
+    "--latency-ms", type=ABOVE_0, default=500.0, show_default=True, help="Highest mean latency in milliseconds."
+)
 @click.option(
     "--engine",
     type=click.Choice(PROFILED_ENGINES),

@@ -37,7 +37,14 @@ def command() -> None:
     show_default=True,
     help="Relative distance between the peak rate and the next rate that is not sustained.",
 )
-@click.option("--window", "window_s", type=ABOVE_0, default=2.0, show_default=True, help="Seconds per window.")
+@click.option(
+    "--window",
+    "window_s",
+    type=ABOVE_0,
+    default=2.0,
+    show_default=True,
+    help="Length of a measurement window in seconds.",
+)
 @click.option(
     "--cluster",
     type=click.Path(path_type=Path),

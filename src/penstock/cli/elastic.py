@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--train", type=Counts(), help="VM counts that fit the models.  [default: all others than --validate]")
 @click.option("--validate", type=Counts(), help="VM counts that select the model.  [default: the largest count]")
 @click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
-@click.option("--price", type=ABOVE_0, default=0.10, show_default=True, help="Price of a VM per hour.")
+@click.option(
+    "--price", type=ABOVE_0, default=0.10, show_default=True, help="Price of one VM for one hour, in any currency."
+)
 @click.option(
     "--delay-s",
     type=Finite(min=0),
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     help="Seconds from ordering a VM to its use.",
 )
 @click.option("--max-vms", type=int, help="Largest number of VMs.  [default: the largest measured count]")
-@click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")
+@click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate in rows/s.")
 @click.option(
     "--choose-share",
     type=SHARE,

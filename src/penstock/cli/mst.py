@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from penstock.models.mst.curve_selection import Choose
     from penstock.report.mst_results import MstFits, MstMeasurement, TrialResult, VmCountChoice
 
-_SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+_SEED = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
+)
 _LEVEL = click.option(
     "--level", type=SHARE, default=0.9, show_default=True, help="Probability that a new sample is inside the interval."
 )
@@ -25,7 +27,7 @@ _CHOOSE = click.option(
     type=click.Choice(["mean", "training", "leave-one-out"]),
     default="mean",
     show_default=True,
-    help="Without validation counts: a mean of all models, or the one with the smallest error of this kind.",
+    help="Choice without validation counts: a mean of all models, or the model with the smallest error of this kind.",
 )
 _MODELS = click.option(
     "--model",
@@ -181,7 +183,9 @@ def measure(
 @click.argument("flows", metavar="FILE[:FLOW]...", nargs=-1, required=True)
 @click.option("--executors", type=Counts(required=True), required=True, help="Executor counts to measure.")
 @click.option("--max-executors", type=click.IntRange(min=1), required=True, help="Largest count that may be chosen.")
-@click.option("--sizes", type=Counts(), default=(2, 3, 4, 5), help="How many counts may be chosen.  [default: 2,3,4,5]")
+@click.option(
+    "--sizes", type=Counts(), default=(2, 3, 4, 5), help="Allowed numbers of chosen counts.  [default: 2,3,4,5]"
+)
 @click.option("--at", type=click.Path(path_type=Path, file_okay=False), required=True, help="Directory of all studies.")
 @_REPEATS
 @_CLUSTER

@@ -85,7 +85,7 @@ def policy_parameters(*, mode: Mode) -> Option:
                 type=Finite(min=0),
                 default=15.0,
                 show_default=True,
-                help="Time after a plan change that is not measured.",
+                help="Time after the start and after a plan change whose windows are not used.",
             ),
             click.option(
                 "--catch-up-s",

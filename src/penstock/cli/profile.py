@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("flow", metavar="FILE[:FLOW]")
-@click.option("--latency-ms", type=ABOVE_0, default=500.0, show_default=True, help="Highest mean latency.")
+@click.option(
+    "--latency-ms", type=ABOVE_0, default=500.0, show_default=True, help="Highest mean latency in milliseconds."
+)
 @click.option("--slots", type=Counts(required=True), help="Slots of the platform.  [default: the processors]")
 @click.option("--executors", type=Counts(required=True), help="Executors of the cluster or of the simulation.")
 @click.option("--cluster", type=click.Path(path_type=Path), help="Directory of a running 'penstock cluster'.")

@@ -11,7 +11,7 @@ import click
 from penstock.cli.parameters import KAFKA_OPTION, ROUTING, Finite, json_option, texts_by_name
 from penstock.cli.policy_parameters import api_parameters, policy_parameters
 
-_EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of commands that a signal ended
+_EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # exit codes of commands that a signal ended
 
 
 @click.command()

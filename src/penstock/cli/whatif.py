@@ -16,17 +16,17 @@ from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, SHARE, Between, Fact
 @click.option("--rate", type=Factor(), default=1.0, help="Factor of the recorded load, such as 2x.  [default: 1x]")
 @click.option("--max-slots", type=click.IntRange(min=1), help="Let policy auto choose plans within this limit.")
 @click.option("--executors", type=Between(), help="Let policy auto choose the number of executors, such as 1..6.")
-@click.option("--latency-ms", type=ABOVE_0, help="Latency target.  [default: that of the run]")
+@click.option("--latency-ms", type=ABOVE_0, help="Latency target.  [default: the target of the run]")
 @click.option("--quantile", type=SHARE, help="Apply the target to this quantile: 0.5, 0.95 or 0.99.")
-@click.option("--flow", metavar="FILE[:FLOW]", help="The dataflow.  [default: that of the run]")
-@click.option("--price", type=ABOVE_0, help="Price of a slot per hour.")
+@click.option("--flow", metavar="FILE[:FLOW]", help="The dataflow.  [default: the dataflow of the run]")
+@click.option("--price", type=ABOVE_0, help="Price of one slot for one hour, in any currency; adds the cost.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers.")
 @json_option("Print the result as JSON.")
 def command(run_dir: Path, latency_ms: float | None, price: float | None, as_json: bool, **options: Any) -> None:
     """Replay a recorded run in the simulator with another plan, load or limit, beside what was measured.
 
-    Costs, batch times and pauses are those of the run. With --plan, this plan is used all the time; with --max-slots
-    or --executors, policy auto chooses the plans; otherwise the recorded plans are used.
+    Costs, batch times and pauses are those of the run. A plan given by --plan is used all the time. If
+    --max-slots or --executors is given, policy auto chooses the plans. Otherwise the recorded plans are used.
 
     \b
     Example:

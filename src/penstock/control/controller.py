@@ -23,8 +23,8 @@ from penstock.control.evaluation import (
     needs_its_resources,
     observed_outcome,
     old_plan_was_insufficient,
+    outcome_bounds,
     outcome_comparison,
-    requirements,
     reverses,
 )
 from penstock.control.evidence import Evidence
@@ -79,7 +79,7 @@ class Controller:
     def __init__(self, policy: Policy, settings: Settings, engine: Engine, store: Store) -> None:
         self.policy, self.settings = policy, settings
         self._policy_evaluates = evaluates_changes(policy)
-        self._changed_settings: dict[str, float | None] = {}  # by requests during the run
+        self._changed_settings: dict[str, float | None] = {}  # settings that requests changed during the run
         self._engine, self._store = engine, store
         self._topology = Topology.of(engine.flow)
         self._plan: Plan | None = None  # None before the first turn
@@ -131,7 +131,7 @@ class Controller:
         return self.settings.max_slots or self._engine.plan.slots
 
     def use(self, policy: Policy, changed_settings: Mapping[str, float]) -> None:
-        """Decide with the same policy under other settings, which are recorded as inputs of each decision."""
+        """Replace the policy by one with other settings. Later decisions record these settings as inputs."""
         self.policy = policy
         self._changed_settings |= changed_settings
 
@@ -233,7 +233,7 @@ class Controller:
             self._close_pending("load changed", observed, now_s)
             return None
         input_per_s = situation.window.external_rows_per_s
-        required = requirements(row.before, row.expected, tolerance=self.settings.tolerance, input_per_s=input_per_s)
+        required = outcome_bounds(row.before, row.expected, tolerance=self.settings.tolerance, input_per_s=input_per_s)
         quantile = row.expected.quantile
         missed = [bound for bound in required if not self._evidence.met(bound, situation, quantile)]
         met = row.reason_code == Reason.ROLL_BACK or not missed

@@ -18,7 +18,7 @@ _NOISE = 0.2  # relative noise of the throughput of a few windows
 _SLOWDOWN = 0.05  # relative loss of throughput from which more replicas count as harmful
 
 
-class Requirement(NamedTuple):
+class OutcomeBound(NamedTuple):
     """A bound on what is measured after a change."""
 
     value: float
@@ -31,10 +31,10 @@ class Requirement(NamedTuple):
         return measured is None or (measured >= self.value if self.is_least else measured <= self.value)
 
 
-def requirements(
+def outcome_bounds(
     before: PlanOutcome, expected: PlanOutcome, *, tolerance: float, input_per_s: float | None = None
-) -> tuple[Requirement, ...]:
-    """Return what must be measured after a change for the expectation to be met. Unknown values require nothing.
+) -> tuple[OutcomeBound, ...]:
+    """Return the bounds within which a change meets its expectation. Unknown values have no bound.
 
     - An expected improvement of latency or throughput must be reached up to `tolerance` of the step. If a higher
       throughput was expected, the old plan did not keep up and had no steady latency, so only the throughput counts.
@@ -45,17 +45,17 @@ def requirements(
     old, wanted = before.rows_per_s, expected.rows_per_s
     if wanted is not None and input_per_s is not None:
         wanted = min(wanted, input_per_s)
-    latency = _latency_requirement(before, expected, tolerance)
+    latency = _latency_bounds(before, expected, tolerance)
     if old is None or wanted is None:
         return latency
     if not _is_release(before, expected) and wanted > old * (1.0 + _SIGNIFICANT):
         return (_step(old, wanted, tolerance, is_least=True),)
-    return (Requirement(wanted * (1.0 - _NOISE), 0.0, is_least=True), *latency)
+    return (OutcomeBound(wanted * (1.0 - _NOISE), 0.0, is_least=True), *latency)
 
 
-def _latency_requirement(before: PlanOutcome, expected: PlanOutcome, tolerance: float) -> tuple[Requirement, ...]:
+def _latency_bounds(before: PlanOutcome, expected: PlanOutcome, tolerance: float) -> tuple[OutcomeBound, ...]:
     old, wanted, target = before.latency_s, expected.latency_s, expected.at_most_s
-    at_target = () if target is None else (Requirement(target, 0.0, is_least=False),)
+    at_target = () if target is None else (OutcomeBound(target, 0.0, is_least=False),)
     if old is None:
         return ()
     if wanted is None:
@@ -65,18 +65,18 @@ def _latency_requirement(before: PlanOutcome, expected: PlanOutcome, tolerance: 
         # A lower latency is not part of the expectation here: a few percent are within the noise.
         if target is not None and old <= target:
             return at_target
-        return (Requirement((1.0 + tolerance) * max(old, wanted), 1.0 if old > wanted else 0.0, is_least=False),)
+        return (OutcomeBound((1.0 + tolerance) * max(old, wanted), 1.0 if old > wanted else 0.0, is_least=False),)
     if wanted < old * (1.0 - _SIGNIFICANT):
         # A plan that meets the target is kept even if the model expected more.
         step = _step(old, wanted, tolerance, is_least=False)
         return at_target if target is not None and target > step.value else (step,)
-    return at_target or (Requirement((1.0 + tolerance) * wanted, 0.0, is_least=False),)
+    return at_target or (OutcomeBound((1.0 + tolerance) * wanted, 0.0, is_least=False),)
 
 
-def _step(old: float, wanted: float, tolerance: float, *, is_least: bool) -> Requirement:
-    """Return the requirement that at most the share `tolerance` of an improvement is missing."""
+def _step(old: float, wanted: float, tolerance: float, *, is_least: bool) -> OutcomeBound:
+    """Return the bound that at most the share `tolerance` of an improvement is missing."""
     bound = old + (1.0 - tolerance) * (wanted - old)
-    return Requirement(bound, tolerance * old / bound if bound > 0 else 0.0, is_least)
+    return OutcomeBound(bound, tolerance * old / bound if bound > 0 else 0.0, is_least)
 
 
 def expectation_met(
@@ -87,15 +87,15 @@ def expectation_met(
     tolerance: float,
     input_per_s: float | None = None,
 ) -> bool:
-    """Return whether a measurement meets all requirements.
+    """Return whether a measurement is within all bounds.
 
     >>> before, expected = PlanOutcome(slots=4, latency_s=2.0), PlanOutcome(slots=6, latency_s=1.0)
     >>> observed = [PlanOutcome(slots=6, latency_s=s) for s in (0.9, 1.4, 1.6, 2.5)]
     >>> [expectation_met(before, expected, outcome, tolerance=0.5) for outcome in observed]
     [True, True, False, False]
     """
-    required = requirements(before, expected, tolerance=tolerance, input_per_s=input_per_s)
-    return all(requirement.met_by(observed) for requirement in required)
+    required = outcome_bounds(before, expected, tolerance=tolerance, input_per_s=input_per_s)
+    return all(bound.met_by(observed) for bound in required)
 
 
 def _is_release(before: PlanOutcome, expected: PlanOutcome) -> bool:

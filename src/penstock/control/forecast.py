@@ -41,7 +41,7 @@ class Forecast(NamedTuple):
 
 
 class _Noise(NamedTuple):
-    """Relative standard deviations: of one window, and of the same for use in sums over windows."""
+    """Relative standard deviations of one window, and of one window as part of a sum over windows."""
 
     window: float
     summed: float
@@ -166,7 +166,7 @@ def _is_trend(x: np.ndarray, y: np.ndarray, variance: float, *, lead_s: float) -
 
 
 def _residuals(y: np.ndarray, slope: float, noise: _Noise) -> np.ndarray:
-    """Return the relative deviations from the description; those of normal noise if few windows are known.
+    """Return the relative deviations from the description, or of normal noise if few windows are known.
 
     The deviations from a line are not used: they contain its misfit, which is large relative to the lowest rates.
     """

@@ -1,4 +1,4 @@
-"""The measured costs and selectivities of regions, in the form in which the model of pipelined fission takes them."""
+"""Measured costs and selectivities of regions as input of the model of pipelined fission."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Requests:
-    """The requests of a run directory, as the run sees them."""
+    """The queue of requests in a run directory. The process of the run takes requests from it and answers them."""
 
     def __init__(self, run_dir: Path | str) -> None:
         self.folder = Path(run_dir) / FOLDER

@@ -16,8 +16,8 @@ POLL_S = 0.1  # interval at which requests are looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """The length of a window, and the conditions besides requests, signals and failures that end a run."""
+class RunSchedule:
+    """The length of a window and the conditions that end a run. Requests, signals and failures end it as well."""
 
     window_s: float = 2.0
     launched_s: float | None = None  # wall clock; the time until the engine starts is recorded as imports
@@ -30,7 +30,7 @@ def run(
     engine: RunnableEngine,
     loop: Loop,
     requests: Requests,
-    schedule: Schedule,
+    schedule: RunSchedule,
     *,
     on_start: Callable[[], None] | None = None,
     change_settings: Callable[[SetPolicy], str | None] | None = None,
@@ -91,7 +91,7 @@ class _WindowWait:
         loop: Loop,
         requests: Requests,
         signals: StopSignals,
-        schedule: Schedule,
+        schedule: RunSchedule,
         change_settings: Callable[[SetPolicy], str | None] | None,
     ) -> None:
         self._engine, self._loop, self._requests, self._signals = engine, loop, requests, signals

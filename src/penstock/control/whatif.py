@@ -41,11 +41,11 @@ _STEP_S = 10.0
 _MOST_STEPS = 4320  # twelve hours in steps of ten seconds; longer runs have longer steps
 _BLOCK_S = 60.0
 _ERRORS = 1.64  # standard errors that contain 90 %
-_LEAST_SPREAD, _UNKNOWN_SPREAD = 0.03, 0.3  # of the logarithm of recorded / simulated latency
+_LEAST_SPREAD, _UNKNOWN_SPREAD = 0.03, 0.3  # spread of the logarithm of recorded / simulated latency
 _FEW_BLOCKS = 3
 _MAX_CORRECTION = 5.0
-_PAUSE_S = 3.0  # of a change, if the run has none
-_START_UP_S = 8.0  # of an executor, if the run started none
+_PAUSE_S = 3.0  # assumed pause of a change if the run has none
+_START_UP_S = 8.0  # assumed start-up time of an executor if the run started none
 _LEAST_BATCH_S = 2.0  # batches under a backlog last at least as long
 
 
@@ -88,7 +88,7 @@ class Recording:
     flow: Dataflow
     topology: Topology
     steps: tuple[Step, ...]
-    plans: tuple[tuple[float, Plan], ...]  # from this replayed second on
+    plans: tuple[tuple[float, Plan], ...]  # (replayed second, plan that is used from then on)
     behaviour: Behaviour
     errors: dict[str, float]  # operator -> relative standard error of its cost
     target: LatencyTarget | None

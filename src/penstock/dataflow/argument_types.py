@@ -64,7 +64,7 @@ def checked_types(error_type: type[PenstockError]) -> Callable[[Callable[P, R]],
                 if kinds and not any(_fits(value, kind) for kind in kinds):
                     given = f"{name}={value!r}, which is" if isinstance(value, str | int | float | None) else name
                     wanted = " or ".join(dict.fromkeys(_NAMES[kind] for kind in kinds))
-                    declared = arguments.get("name")  # of an operator
+                    declared = arguments.get("name")  # name of an operator
                     subject = f"{function.__name__}({'' if declared in (None, value) else repr(declared)})"
                     raise error_type(f"{subject} is given {given} of type {type(value).__name__}; give {wanted}.")
             return function(*args, **kwargs)

@@ -1,6 +1,6 @@
 """Concurrent calls: how a replica calls a row function for several rows at the same time.
 
-An operator that waits for a service occupies a slot for the whole wait. With 32 threads, 32 calls wait in one slot.
+An operator that waits for a service occupies a slot for the whole wait. 32 threads wait for 32 calls in one slot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_NULL = re.compile(r"\s+not\s+null\b", re.IGNORECASE)
 
 
 class Order(StrEnum):
-    """Which rows keep their order within a replica."""
+    """The rows that keep their order within a replica."""
 
     ALL = "all"
     KEY = "key"  # rows with equal keys, whose calls never overlap
@@ -35,7 +35,7 @@ class ConcurrentCalls:
     """The declaration of concurrent calls."""
 
     threads: int = 1  # calls in flight per replica, until a plan gives another number
-    timeout_s: float | None = None  # of one attempt
+    timeout_s: float | None = None  # limit of one attempt
     order: Order = Order.ALL
     keys: tuple[str, ...] = ()
     retries: int = 0  # attempts after the first one

@@ -221,8 +221,8 @@ class Dataflow:
             dead_letters: Rows that fail go to the stream `dead_letters` of the result instead of failing the batch.
 
         Returns:
-            The stream of its output. With dead letters, it is read from the operator `<name>_results`, and its
-            attribute `dead_letters` from `<name>_dead_letters`.
+            The stream of its output. If dead letters are kept, it is read from the operator `<name>_results`, and
+            its attribute `dead_letters` from `<name>_dead_letters`.
 
         Raises:
             DataflowError: The declaration is not allowed.
@@ -369,9 +369,9 @@ class Dataflow:
     ) -> Any:
         """Declare an operator with ports: an instance of a class that is decorated with `penstock.operator`.
 
-        The properties that the class does not have are given here. With keys, the operator has a state for each key and
-        any number of replicas. Without keys, it is stateless; with `global_state=True`, it has one state and one
-        replica.
+        The properties that the class does not have are given here. An operator with keys has a state for each key and
+        any number of replicas. Without keys, it is stateless, or has one state and one replica if
+        `global_state=True`.
 
         Args:
             name: Name of the operator.
@@ -383,7 +383,7 @@ class Dataflow:
             schema: Columns of the output, as DDL text or as a StructType; a list with one schema per output port.
             input_schemas: Columns that the input ports need, as a list with one schema per port.
             limit: Rows that may wait per key and port.
-            overflow: What happens if more rows wait: "error", "drop oldest" or "drop newest".
+            overflow: Treatment of rows above the limit: "error", "drop oldest" or "drop newest".
             order: Columns by which the rows of a key are sorted within a batch. Without them, rows keep the order of
                 their stream.
             selectivity: Expected rows out per row in, used until it has been measured.

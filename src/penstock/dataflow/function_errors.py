@@ -29,7 +29,7 @@ def user_function_error(
 ) -> UserFunctionError:
     """Return the error that names the operator, the line of the user's code and the row, all in one line.
 
-    operator: what failed, such as "operator 'parse'".
+    operator: the subject of the error, such as "operator 'parse'".
     row: the input of the function; `number` is the number of a row that a source generates.
     line: the line of the user's code, if the traceback of the error does not contain it.
     """

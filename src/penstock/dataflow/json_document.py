@@ -18,7 +18,7 @@ class JsonDocument:
 
     __slots__ = ()
 
-    noun: ClassVar[str]  # with its article, for error messages
+    noun: ClassVar[str]  # noun with its article, for error messages
     json_example: ClassVar[str]
     error_type: ClassVar[type[PenstockError]]
 

@@ -35,7 +35,7 @@ _SPEC = "__penstock_operator__"
 
 
 class Overflow(StrEnum):
-    """What happens if more rows wait at a port than its limit allows."""
+    """Treatment of rows that arrive at a port while it has as many waiting rows as its limit allows."""
 
     ERROR = "error"
     DROP_OLDEST = "drop oldest"
@@ -51,7 +51,7 @@ class OperatorSpec:
     keys: tuple[str, ...] | None = None
     global_state: bool | None = None
     needs_state: bool | None = None
-    schema: tuple[str, ...] | None = None  # of one output for all ports, or of each output port
+    schema: tuple[str, ...] | None = None  # one schema for all output ports, or one for each
     input_schemas: tuple[str, ...] | None = None
 
 
@@ -64,7 +64,7 @@ class PortOperator:
     required: tuple[int, ...]  # rows that each input port needs; empty without a row schedule
     inputs: int
     outputs: tuple[str, ...]  # names of the streams of its output ports
-    schemas: tuple[str, ...]  # of each output port
+    schemas: tuple[str, ...]  # one for each output port
     input_schemas: tuple[str, ...] | None
     keys: tuple[str, ...]
     stateful: bool

@@ -48,7 +48,7 @@ class RowFunction:
     """A Python function of one row (a dict). It returns a dict, an iterable of dicts, or None to drop the row."""
 
     fn: Callable[..., Any]
-    schema: str  # of the rows that the function returns
+    schema: str  # schema of the rows that the function returns
     calls: ConcurrentCalls | None = None  # None: one row after the other
 
     def output_schema(self, operator: str) -> str:

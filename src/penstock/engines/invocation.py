@@ -63,7 +63,7 @@ class KeyState:
 
 
 class Context:
-    """What an invocation receives, and where it emits rows.
+    """The input of an invocation, and the methods by which it emits rows.
 
     Attributes:
         key: The values of the key columns; empty without keys.

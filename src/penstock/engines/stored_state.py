@@ -73,8 +73,8 @@ def _encoded(value: Any, path: str) -> Any:
         for key in value:
             if type(key) is not str:
                 raise StateError(
-                    f"{path} has the key {key!r:.60} of type {type(key).__name__}, which cannot be stored; use texts "
-                    "as keys, such as str(key)"
+                    f"{path} has the key {key!r:.60} of type {type(key).__name__}, which cannot be stored; use "
+                    "strings as keys, such as str(key)"
                 )
         encoded = {key: _encoded(v, f"{path}[{key!r:.40}]") for key, v in value.items()}
         return {"$dict": list(encoded.items())} if any(key.startswith("$") for key in encoded) else encoded
@@ -83,7 +83,7 @@ def _encoded(value: Any, path: str) -> Any:
         return {mark: write(value)}
     raise StateError(
         f"{path} is of type {kind.__module__}.{kind.__name__}, which cannot be stored; use None, bool, int, float, "
-        "str, bytes, Decimal, date, datetime, timedelta, list, tuple, or dict with texts as keys"
+        "str, bytes, Decimal, date, datetime, timedelta, list, tuple, or dict with strings as keys"
     )
 
 

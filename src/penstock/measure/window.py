@@ -12,7 +12,7 @@ class SharedCost(msgspec.Struct, frozen=True, kw_only=True):
 
     operators: tuple[str, ...]  # upstream first
     seconds_per_row: float | None  # busy time of all of them per row that enters the first one
-    utilisation: float | None  # of all of them; at most 1
+    utilisation: float | None  # utilisation of all of them together; at most 1
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     # is not part of `utilisation`. None: the engine does not measure it.
     overhead: float | None = None
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
-    # Time that the utilisation refers to: that of the batches that ended, and between them. None: that of the window.
+    # Time that the utilisation refers to: the batches that ended and the pauses between them. None: the whole window.
     utilisation_s: float | None = None
     calls: CallWindow | None = None  # None: it processes one row after the other
     min_seconds_per_row: float | None = None  # low quantile over the latest windows; None: only the mean is known

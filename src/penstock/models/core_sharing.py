@@ -10,13 +10,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-_STEPS = 60  # of a bisection: more than the digits of a float
+_STEPS = 60  # steps of a bisection, more than the digits of a float
 _RATE_STEPS = 12
 _HIGHEST_LOAD = 0.999
 
 
 def core_stretch(shares: Sequence[float]) -> float:
-    """Return how much longer work on a core takes if tasks share it, so that they use it completely but not more.
+    """Return the factor by which work on a core takes longer when tasks share the core and use it completely.
 
     A task that needs the core for the share c of its time uses c / (1 - c + c y) of it if its work takes y times as
     long.
@@ -63,8 +63,8 @@ def speed(core_share: float, stretched: Sequence[float]) -> float:
 class SharedCores:
     """Operators on a platform. All times are those of a task that has a core of its own."""
 
-    seconds: Mapping[str, float]  # by operator that works: time per row of the sources
-    rows: Mapping[str, float]  # by operator: rows per row of the sources
+    seconds: Mapping[str, float]  # operator that works -> time per row of the sources
+    rows: Mapping[str, float]  # operator -> rows per row of the sources
     inputs: Mapping[str, Collection[str]]  # by operator: the operators that it reads
     core_shares: Mapping[str, float]  # by operator: share of its time in which a task needs a core
     slots: int

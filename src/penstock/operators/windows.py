@@ -47,8 +47,8 @@ class TumblingWindow:
 class SlidingWindow:
     """Emits a result for the last `rows` rows after each `slide` new rows, as soon as the first window is complete.
 
-    Declare it with keys (windows per key) or with `global_state=True`. The rows that the next window needs are state,
-    so their values must be such that `ctx.state` can store them.
+    Declare it with keys (windows per key) or with `global_state=True`. The rows that the next window needs are
+    kept in `ctx.state`, which must be able to store their values.
 
     Args:
         rows: Rows of a window.

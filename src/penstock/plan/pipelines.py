@@ -16,7 +16,7 @@ class Pipeline:
     """The operators of one query, upstream first. The last operator is a sink or writes to a channel."""
 
     operators: tuple[str, ...]
-    inputs: tuple[Edge, ...]  # from a cut operator to the operator of this pipeline that reads its channel
+    inputs: tuple[Edge, ...]  # cut operator -> operator of this pipeline that reads its channel
     replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
     state: tuple[str, ...]  # the operators that keep state
     groups: tuple[tuple[str, str], ...] = ()  # operator -> group of executors, for those that have one

@@ -109,9 +109,9 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
         return _weights(tuple(map(min, zip(*unequal, strict=True))))
 
     def with_equal_replicas(self, operators: Iterable[str]) -> Plan:
-        """Return the plan without rates of these operators, and with the largest number of threads in all replicas.
+        """Return the plan with equal replicas of these operators: no rates, and the largest number of threads in each.
 
-        A plan with another number of replicas needs this, because lists have a number for each replica.
+        Call it before the number of replicas changes: lists of rates and threads have one element per replica.
         """
         names = set(operators)
         threads = {

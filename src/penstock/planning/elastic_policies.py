@@ -32,7 +32,7 @@ from penstock.planning.trace import Trace
 
 CONFIDENCES = (None, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
 SPARE_PERCENTS = (0, 1, 5, 10, 15, 20, 30)
-QUANTILES = (0.95, 0.8, 0.5, None)  # of the forecast
+QUANTILES = (0.95, 0.8, 0.5, None)  # quantiles of the forecast
 LESS_CAREFUL = 0.97  # share of the cost below which a lower quantile is preferred
 REHEARSALS = 6
 PLATEAU = 0.99  # share of the highest capacity that counts as its plateau
@@ -114,7 +114,7 @@ class CarefulPolicy:
     quantile: float | None = 0.95
     season_s: float = 86_400.0
     ahead: int = 1  # intervals from an order to the first one that the VMs serve as a whole
-    paper_capacity: tuple[float, ...] | None = None  # of 1, 2, ... VMs by the paper's model, which replaces the own one
+    paper_capacity: tuple[float, ...] | None = None  # capacity of 1, 2, ... VMs by the paper's model
 
     @property
     def name(self) -> str:
@@ -214,9 +214,9 @@ def choose_careful(
             ]
             violated = max(violations, float(np.mean([each.violations for each in rentals])))
             tried.append((violated, float(np.mean([each.cost_per_h for each in rentals])), policy))
-        found = min(tried, key=lambda one: one[:2])
-        if best is None or found[0] < best[0] or (found[0] == best[0] and found[1] < LESS_CAREFUL * best[1]):
-            best = found
+        selected = min(tried, key=lambda candidate: candidate[:2])
+        if best is None or selected[0] < best[0] or (selected[0] == best[0] and selected[1] < LESS_CAREFUL * best[1]):
+            best = selected
     assert best is not None
     if paper is not None:
         rule = CarefulPolicy(

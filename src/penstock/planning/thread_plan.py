@@ -152,7 +152,7 @@ def thread_plan(
         replicas[region.name] = count
         if len(set(wanted.values())) > 1:
             text = ", ".join(f"{name} {slots}" for name, slots in wanted.items())
-            notes.append(f"these operators are replicated together and get {count} replicas each, not {text}")
+            notes.append(f"operators that are replicated together get {count} replicas each instead of {text}")
         for name in region.operators:
             if flow[name].calls is None:
                 continue

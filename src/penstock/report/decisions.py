@@ -67,7 +67,7 @@ def decision_cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
 
 
 def outcome_text(outcome: PlanOutcome | None, *, in_rows: bool = False) -> str:
-    """Return the latency and the slots. With `in_rows`, the throughput replaces the latency.
+    """Return the latency and the slots. If `in_rows` is set, the throughput replaces the latency.
 
     >>> outcome_text(PlanOutcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome_text(None)
     ('250 ms, 4 slots', '-')

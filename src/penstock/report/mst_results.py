@@ -142,8 +142,8 @@ def fit_app(
 ) -> tuple[MstModel, MstFit]:
     """Fit and select a model.
 
-    `predict` defaults to the measured VM counts. Without `validation` counts `choose` selects the model; by default the
-    prediction is a mean of all models. `step` is the number of VMs that give each parallel unit another thread; 0
+    `predict` defaults to the measured VM counts. Without `validation` counts `choose` selects the model. Its default
+    is a mean of all models. `step` is the number of VMs that give each parallel unit another thread; 0
     disables steps.
     """
     counts = check_vm_counts(predict or samples.vms)

@@ -75,7 +75,7 @@ def profile_report(directory: Path, trials: Sequence[Trial]) -> ProfileReport | 
 
 
 def platform_studies(directory: Path) -> list[tuple[str, int, Path]]:
-    """Return the studies on several platforms in a directory: the kind of machines, their number, and the path."""
+    """Return the kind of machine, the number of machines and the path of each study in a directory."""
     if not directory.is_dir():
         return []
     matches = [(_PLATFORM.fullmatch(path.name), path) for path in directory.iterdir() if path.is_dir()]

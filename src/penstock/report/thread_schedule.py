@@ -79,7 +79,7 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     price_per_h: float | None
     cheapest_price_per_h: float | None
     placement: dict[str, list[str]]
-    predicted_rows_per_s: float  # with shuffle routing; `predicted` has both kinds
+    predicted_rows_per_s: float  # rate with shuffle routing; `predicted` has both kinds
     predicted: dict[str, PlacementPredictionReport]
     routes: list[RouteReport]
     on_same_vm: float
@@ -90,7 +90,7 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     # Predicted use of each slot at the rate, by group of executors; "" is the group of all other executors.
     plan_use: dict[str, SlotUse] = {}
     plan_binding: str | None = None  # the operator that limits this rate
-    plan_notes: tuple[str, ...] = ()  # what the plan cannot express
+    plan_notes: tuple[str, ...] = ()  # properties of the schedule that the plan cannot express
 
     def to_json(self) -> str:
         return msgspec.json.format(msgspec.json.encode(self)).decode()

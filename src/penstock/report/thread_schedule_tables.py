@@ -12,7 +12,7 @@ from penstock.plan.counts import slots_text
 from penstock.report.formatting import seconds
 from penstock.report.thread_schedule import ScheduleReport
 
-_SLOTS_PER_OPERATOR, _VMS = 6, 40  # that are shown
+_SLOTS_PER_OPERATOR, _VMS = 6, 40  # largest numbers of table rows
 
 
 def operator_table(report: ScheduleReport) -> Table:

@@ -22,7 +22,7 @@ class WatchedSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     latency_s: float | None  # in the latest window with batches; estimated from the batches
     input_rows_per_s: float | None  # in the latest window
-    capacity_rows_per_s: float | None  # that the current executors sustain
+    capacity_rows_per_s: float | None  # rate that the current executors sustain
     capacity_low_rows_per_s: float | None  # ends of its interval
     capacity_high_rows_per_s: float | None
     bottleneck: str | None  # the part of the program that limits the capacity

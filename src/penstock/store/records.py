@@ -39,7 +39,7 @@ def declarations(flow: Dataflow) -> tuple[OperatorDeclaration, ...]:
 
 
 class LatencyTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The latency that a policy is to keep."""
+    """The latency that a policy must not exceed."""
 
     seconds: float
     quantile: float | None = None  # None: the target applies to the mean
@@ -169,7 +169,7 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfiledRegion(msgspec.Struct, frozen=True, kw_only=True):
-    """The operators that are replicated together, during a trial."""
+    """Operators that a trial replicates together."""
 
     latency_s: float  # mean time of a row, waiting included
     capacity: float  # share of the time of its replicas in which they execute rows

@@ -27,8 +27,8 @@ def test_an_executor_consists_of_its_process_and_the_workers_of_it() -> None:
     mine = started("--app-id", "app-1", "--executor-id", "3")
     others = [started("--app-id", "app-1", "--executor-id", "4"), started("--app-id", "app-2", "--executor-id", "3")]
     try:
-        found = executor_processes("app-1", ("3",))
-        assert len(found) == 2 and mine.pid in {process.pid for process in found}
+        processes = executor_processes("app-1", ("3",))
+        assert len(processes) == 2 and mine.pid in {process.pid for process in processes}
     finally:
         for process in (mine, *others):
             process.communicate()

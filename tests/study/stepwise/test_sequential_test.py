@@ -64,12 +64,12 @@ def test_at_most_6_percent_of_1000_comparisons_of_equal_trials_find_a_difference
 @pytest.mark.parametrize("limits", LIMITS_IN_USE.values(), ids=LIMITS_IN_USE)
 def test_a_difference_of_20_percent_is_found(limits: TrialLimits, correlation: float, least: float) -> None:
     rng = np.random.default_rng(8)
-    found = 0
+    better = 0
     for _ in range(200):
         reference = series(rng, rng.integers(limits.min_windows, limits.max_windows + 1), correlation)
         verdict, _ = answer(reference, series(rng, limits.max_windows, correlation, 1_200.0), limits)
-        found += verdict is Verdict.BETTER
-    assert found >= least * 200
+        better += verdict is Verdict.BETTER
+    assert better >= least * 200
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, Verdict.BETTER), (0.8, Verdict.WORSE)])

@@ -13,7 +13,7 @@ from tests.support.sample_profiles import plan, profiled, result
 
 def test_the_plan_is_that_of_the_result_also_if_another_round_was_faster(tmp_path: Path) -> None:
     profiled(tmp_path)  # its second round is faster
-    with pytest.raises(PenstockError, match="is not finished; repeat the command"):
+    with pytest.raises(PenstockError, match="is not finished; run the command"):
         stored_profile(tmp_path, dataflow="wc")
     result(best=1, used=plan(1, 1), rows_per_s=100.0).write(tmp_path)
     stored = stored_profile(tmp_path, dataflow="wc")

@@ -22,7 +22,7 @@ OPERATORS = (
     ("mult6", 80, 0.9),
     ("mult7", 40, 0.9),
 )
-FACTORS = (0.1, 0.2, 0.4, 0.8, 1.0)  # of the experiments
+FACTORS = (0.1, 0.2, 0.4, 0.8, 1.0)  # selectivity factors of the experiments
 
 
 def seven_operators(

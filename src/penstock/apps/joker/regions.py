@@ -100,7 +100,7 @@ def chain(
     rows: int | None = None,
     rows_per_s: float | None = None,
 ) -> Dataflow:
-    """Figures 7c and 7d: two regions in a row, with one operator each (`operators=2`) or with two (4)."""
+    """Return the dataflow of figures 7c (`operators=2`) and 7d (`operators=4`): two regions in sequence."""
     flow = penstock.Dataflow(f"chain_of_{operators}")
     stream = source(flow, rows, rows_per_s)
     for number, key in enumerate(("key", "other"), start=1):

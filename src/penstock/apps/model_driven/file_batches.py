@@ -31,7 +31,7 @@ class FileBatches:
         self._lock = threading.Lock()
 
     def add(self, string: str) -> None:
-        """Keep a string; the one that completes a batch is added when the file is written."""
+        """Add a string to the current batch. If it completes the batch, write the file before returning."""
         with self._lock:
             self._strings.append(string)
             if len(self._strings) < self._batch_rows:

@@ -1,6 +1,6 @@
-"""Linear: the five tasks in a row.
+"""The application Linear: the five tasks in sequence.
 
-Only a figure of the paper shows the order of the tasks. Here a message is parsed first.
+The text of the paper does not name the order of the tasks; only a figure shows it. Here the parser is the first task.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class ServiceClient:
         return content
 
     def close(self) -> None:
-        """Close the idle connections; those in use are closed when their calls end."""
+        """Close the idle connections. A connection in use is closed when its call ends."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []

@@ -22,10 +22,10 @@ _LINE_BYTES = 8_192  # the longest line of a request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLimits:
-    """What the service delivers. Several limits apply to all of its clients together."""
+    """The latency and the limits of the service. A limit applies to all clients together."""
 
-    latency_ms: float = 20.0  # of each request, before the first byte
-    bandwidth_bytes_per_s: float | None = None  # of all responses together; None: no limit
+    latency_ms: float = 20.0  # delay of each response, before its first byte
+    bandwidth_bytes_per_s: float | None = None  # total of all responses; None: no limit
     requests_per_s: float | None = None  # further requests are refused with status 503; None: no limit
     blob_bytes: int = 65_536
     record_columns: int = 20

@@ -208,8 +208,8 @@ def _functions(options: TaskOptions) -> dict[Task, Callable[..., Row]]:
         return _with(row, zlib.crc32(client.get(f"/blob/{blob_of(row['id'])}")))
 
     def look_up(row: Row, client: ServiceClient) -> Row:
-        found = json.loads(client.get(f"/record/{record_of(row['id'])}"))
-        return _with(row, sum(found.values()))
+        record = json.loads(client.get(f"/record/{record_of(row['id'])}"))
+        return _with(row, sum(record.values()))
 
     return {
         Task.PARSE: parse,

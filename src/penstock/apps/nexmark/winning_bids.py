@@ -62,7 +62,7 @@ def stream(
     return valid.keyed("highest", highest, keys=["auction"], columns=COLUMNS)
 
 
-class Winner(NamedTuple):
+class WinningBid(NamedTuple):
     """A closed auction and its highest price."""
 
     expires_ms: int
@@ -89,7 +89,7 @@ def closed_ms(rows: int, settings: NexmarkSettings) -> int:
     return query_ms - settings.max_auction_ms - 1
 
 
-def winners(rows: int, settings: NexmarkSettings) -> list[Winner]:
+def winners(rows: int, settings: NexmarkSettings) -> list[WinningBid]:
     """Return the expected winning bids among the first `rows` events, by the time at which auctions close."""
     auctions = {auction.id: auction for auction in streams.auctions(rows, settings)}
     prices: dict[int, int] = {}
@@ -99,4 +99,4 @@ def winners(rows: int, settings: NexmarkSettings) -> list[Winner]:
             prices[auction.id] = max(prices.get(auction.id, 0), bid.price)
     end_ms = closed_ms(rows, settings)
     sold = [auctions[number] for number in prices if auctions[number].expires_ms <= end_ms]
-    return sorted(Winner(sale.expires_ms, sale.id, sale.seller, sale.category, prices[sale.id]) for sale in sold)
+    return sorted(WinningBid(sale.expires_ms, sale.id, sale.seller, sale.category, prices[sale.id]) for sale in sold)

@@ -48,7 +48,7 @@ def store(row: dict[str, Any], archive: str | None) -> dict[str, Any]:
 
 
 def language(row: dict[str, Any]) -> dict[str, Any]:
-    """Parse a tweet and add its language. Hashtags do not tell it."""
+    """Parse a tweet and add its language, which is detected from the words that are not hashtags."""
     tweet = json.loads(row["tweet"])
     words = " ".join(word for word in tweet["text"].split() if not word.startswith("#"))
     return {
@@ -84,7 +84,7 @@ def average(places: DataFrame) -> DataFrame:
 def hashtags(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield each hashtag of a tweet.
 
-    >>> [found["tag"] for found in hashtags({"at": None, "text": "rain #rain1 and #moon2"})]
+    >>> [row["tag"] for row in hashtags({"at": None, "text": "rain #rain1 and #moon2"})]
     ['#rain1', '#moon2']
     """
     return ({"at": row["at"], "tag": word} for word in row["text"].split() if word.startswith("#"))

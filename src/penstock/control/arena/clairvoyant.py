@@ -22,13 +22,13 @@ from penstock.plan import Plan
 
 _STEP_S = 30.0
 _AHEAD, _BEHIND = 2, 2  # steps: a larger plan is in force before the load rises, and until the backlog is processed
-_CHANGE_COSTS_S = (60.0, 600.0)  # of all slots, for each change
+_CHANGE_COSTS_S = (60.0, 600.0)  # slot-time of all slots, charged for each change
 _MARGINS = (1.0, 0.8)  # latency of the plans by the model, relative to that of the cheapest fixed plan at the peak
 _LEVELS = 24
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Plans with the times from which they are used, and their result in simulation."""
+class PlanSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """The plans of a case with their start times, and their result in simulation."""
 
     plans: tuple[tuple[float, Plan], ...]
     late: float
@@ -42,10 +42,10 @@ class Clairvoyant:
     case: Case
     reference: HindsightPlans
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> PlanSchedule:
         reference = self.reference
         hours = (LENGTH_S - SETTLED_S) / 3600.0
-        fixed = Schedule(
+        fixed = PlanSchedule(
             plans=((0.0, reference.cheapest),),
             late=reference.cheapest_late,
             slot_hours=hours * reference.cheapest_slots,
@@ -53,8 +53,8 @@ class Clairvoyant:
         if len(set(self._shares)) == 1:
             return fixed
         kinds = [self._planned(cost, margin) for cost in _CHANGE_COSTS_S for margin in _MARGINS]
-        found = {repr(plans): plans for plans in kinds}
-        simulated = [self._simulated(plans) for plans in found.values() if len(plans) > 1]
+        distinct = {repr(plans): plans for plans in kinds}
+        simulated = [self._simulated(plans) for plans in distinct.values() if len(plans) > 1]
         return min(
             (known for known in [*simulated, fixed] if known.late <= max(ALLOWED_LATE, fixed.late)),
             key=lambda known: known.slot_hours,
@@ -98,7 +98,7 @@ class Clairvoyant:
                 return plan if self._slots(plan) < self.reference.cheapest_slots else self.reference.cheapest
         return self.reference.cheapest
 
-    def _simulated(self, plans: Sequence[tuple[float, Plan]]) -> Schedule:
+    def _simulated(self, plans: Sequence[tuple[float, Plan]]) -> PlanSchedule:
         engine = self.case.engine(plans[0][1])
         engine.start()
         late = counted = 0
@@ -115,7 +115,7 @@ class Clairvoyant:
             counted += 1
             late += window_latency_s(window) > self.reference.target_s
             slot_seconds += (window.end_s - window.start_s) * self._slots(engine.plan)
-        return Schedule(plans=tuple(plans), late=late / counted, slot_hours=slot_seconds / 3600.0)
+        return PlanSchedule(plans=tuple(plans), late=late / counted, slot_hours=slot_seconds / 3600.0)
 
 
 def _cheapest_path(slots: np.ndarray, needed: np.ndarray, *, change_cost: float) -> list[int]:

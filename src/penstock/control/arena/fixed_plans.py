@@ -26,7 +26,7 @@ ALLOWED_LATE = 0.01  # share of the windows that may exceed the target
 
 
 class HindsightPlans(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a case in hindsight."""
+    """Plans and latency target of a case, determined in hindsight."""
 
     target_s: float
     fastest: Plan

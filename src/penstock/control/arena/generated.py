@@ -25,7 +25,7 @@ from penstock.engines.simulated import (
 from penstock.engines.simulated.behaviour import ChangePause
 from penstock.engines.simulated.distributions import Distribution, Gamma, Hyperexponential, Lognormal
 
-GRAIN = 100  # rows in micro-batch mode for each row in row-by-row mode: those engines are made for many small rows
+GRAIN = 100  # rows in micro-batch mode for each row in row-by-row mode, which simulates fewer rows
 _BRANCH = 0.5
 
 
@@ -45,7 +45,7 @@ class GeneratedDataflow:
 
     @property
     def slots(self) -> int:
-        """Return the slot limit of the arena: enough for about twice the work."""
+        """Return the slot limit of the arena: about twice the slots that are busy at the peak."""
         return round(2.0 * sum(self.work.values())) + 2 * len(self.work) + 4
 
     def behaviour(self, rates: tuple[tuple[float, float], ...], *, micro_batch: bool) -> Behaviour:

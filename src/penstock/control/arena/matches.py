@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from penstock.control.arena.cases import SETTLED_S, WINDOW_S, Case, Cell
-from penstock.control.arena.clairvoyant import Schedule
+from penstock.control.arena.clairvoyant import PlanSchedule
 from penstock.control.arena.fixed_plans import ALLOWED_LATE, HindsightPlans, window_latency_s
 from penstock.control.arena.loads import LENGTH_S
 from penstock.control.controller import Settings
@@ -54,7 +54,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[str, ...] = ()  # the changes, in words
 
 
-def play(policy: Policy, case: Case, reference: HindsightPlans, schedule: Schedule, settings: Settings) -> Match:
+def play(policy: Policy, case: Case, reference: HindsightPlans, schedule: PlanSchedule, settings: Settings) -> Match:
     """Simulate the policy on a case from the case's first plan."""
     engine = _ObservedEngine(case)
     policy = timed = _Timed(policy)

@@ -87,7 +87,7 @@ def _standing(policy: str, engine: str, load: str, own: Sequence[Match]) -> Stan
     )
 
 
-class Winner(NamedTuple):
+class CellWinner(NamedTuple):
     """The best policy of a cell: the cheapest one of those with no more late windows than allowed, or than the best."""
 
     cell: Cell
@@ -96,14 +96,14 @@ class Winner(NamedTuple):
     best: Match
 
 
-def winners(matches: Iterable[Match]) -> list[Winner]:
+def winners(matches: Iterable[Match]) -> list[CellWinner]:
     """Return the best policy of each cell."""
     result = []
     for cell, own in by_cell(matches).items():
         ranked = sorted(own, key=_rank)
         second = ranked[1] if len(ranked) > 1 and _rank(ranked[1])[0] == _rank(ranked[0])[0] else None
         margin = 0.0 if second is None else second.slot_hours / ranked[0].slot_hours - 1.0
-        result.append(Winner(cell=cell, policy=ranked[0].policy, margin=margin, best=ranked[0]))
+        result.append(CellWinner(cell=cell, policy=ranked[0].policy, margin=margin, best=ranked[0]))
     return sorted(result, key=lambda winner: winner.cell)
 
 

@@ -63,16 +63,16 @@ class PolicyParameters:
     latency_s: float | None = None  # latency target (T_max)
     release_below_s: float | None = None  # T_min; None: half of the target
     quantile: float | None = None  # latency quantile of the target: 0.5, 0.95 or 0.99; None: the mean
-    queue: Literal["mmk", "gigk"] | None = None  # queueing model of a station (drs); None: that of the engine
+    queue: Literal["mmk", "gigk"] | None = None  # queueing model of a station (drs); None: the engine's
     executors: tuple[int, int] | None = None  # least and largest number of executors; None: the number is fixed
     slots_per_executor: int = 1  # slots of an executor
     workers: int | None = None  # workers of the cluster; None: the largest number of executors
     catch_up_s: float = 120.0  # time in which a backlog is to be processed (mst)
     capacity: tuple[float, ...] | None = None  # rows/s that 1, 2, ... executors sustain, from a study (mst)
-    fission_costs: FissionCosts = field(default_factory=FissionCosts)  # of the engine (fission-model)
+    fission_costs: FissionCosts = field(default_factory=FissionCosts)  # costs of the engine (fission-model)
     adaptation: AdaptationParameters = field(default_factory=AdaptationParameters)  # thresholds (organic)
     profile: StoredProfile | None = None  # the result of 'penstock profile' (stepwise)
-    curves: Mapping[str, Curve] | None = None  # by operator, from 'penstock curves' (curves)
+    curves: Mapping[str, Curve] | None = None  # operator -> curve, from 'penstock curves' (curves)
     program_changed: bool = False  # whether the program is another one than the profiled one (stepwise)
     drift_s: float = 60.0  # time for which backlog or latency must be above their threshold (stepwise)
 

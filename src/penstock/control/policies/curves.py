@@ -64,8 +64,8 @@ class Curves(DemandPolicy):
 
         def planned(rows_per_s: float) -> tuple[Plan, float, str, int]:
             schedule = schedule_threads(tasks, rows_per_s, used)
-            found = thread_plan(topology.flow, schedule, used, measured, routing=plan.routing)
-            wanted = self._with_others(situation, found.plan)
+            mapped = thread_plan(topology.flow, schedule, used, measured, routing=plan.routing)
+            wanted = self._with_others(situation, mapped.plan)
             slots = topology.slots(wanted, micro_batch=situation.micro_batch)
             return wanted, *sustained_by(wanted, topology.flow, tasks, own), slots
 
@@ -89,7 +89,7 @@ class Curves(DemandPolicy):
                 needs_slots=slots,
             )
         if wanted == plan or (is_short and wanted_per_s <= present_per_s):
-            reason = f"{numbers}; no plan sustains more, because of '{limiting}'."
+            reason = f"{numbers}; no plan sustains more, because operator '{limiting}' is at its limit."
             return Hold(reason_code=Reason.BEST, reason=reason, inputs=inputs, binding=limiting)
         return Change(
             plan=wanted,

@@ -49,7 +49,7 @@ class FissionModel:
         short = best is None or best.rows_per_s < demand.external_per_s
         needs = _needed_slots(regions, demand.external_per_s, situation.max_slots, self.costs) if short else None
         if best is None:
-            reason = f"{situation.max_slots} slots are fewer than the operators and required cuts need."
+            reason = f"The operators and required cuts need more than the {situation.max_slots} allowed slots."
             return Hold(reason_code=Reason.AT_LIMIT, reason=reason, needs_slots=needs), memory
         plan = _plan(situation, best)
         inputs = _inputs(situation, best)

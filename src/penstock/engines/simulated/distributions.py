@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.dataflow.errors import PenstockError
 
-LARGEST = 1e12  # of any number in a behaviour, so that sums and squares stay finite
+LARGEST = 1e12  # limit of numbers in a behaviour: sums and squares stay finite
 
 
 class BehaviourError(PenstockError):

@@ -121,7 +121,7 @@ class SimulationMeter:
     def _calls(self, operator: Operator, at: int, interval: _Interval) -> CallWindow | None:
         """Return the concurrent calls; None for an operator without threads. No simulated call fails.
 
-        The time that a row waits is that in the queue of the operator, or in the task of a batch. A fluid has no calls.
+        A row waits in the queue of the operator, or in the task of a batch. The fluid simulation has no calls.
         """
         bundles = interval.plan.threads.get(operator.name)
         if bundles is None:

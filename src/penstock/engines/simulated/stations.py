@@ -25,7 +25,7 @@ from penstock.plan import Plan, pipelines
 ReplicaThreads = Mapping[str, int]  # operator -> threads in one replica of its station
 
 _HASHED_KEYS = 1_000_000
-_KEY_GROUPS = 1_024  # that a hash spreads over replicas with unequal shares
+_KEY_GROUPS = 1_024  # groups that a hash spreads over replicas with unequal shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class ReplicaSlot:
 
     executor: int
     slowdown: float  # service time relative to one thread that has the slot for itself
-    pool: int = 0  # the cores that it shares with others: those of its slot or of its executor
-    core_share: float = 0.0  # of these cores that it uses while it works; 0: it shares them with nobody
+    pool: int = 0  # the cores that it shares with others, in its slot or its executor
+    core_share: float = 0.0  # cores of the pool that it uses while it works; 0: it shares none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +142,8 @@ class Bundle:
     """The threads of a station on one slot, and what they are like if they have the slot for themselves."""
 
     threads: int
-    slowdown: float  # of each thread, relative to one thread
-    core_share: float  # of the core of the slot that all threads use together
+    slowdown: float  # slowdown of each thread, relative to a thread alone
+    core_share: float  # share of the slot's core that all threads use together
     thread_share: float  # share of the time of one thread, alone on the slot, in which it uses the core
     has_curve: bool  # whether all its work is measured
 

@@ -89,7 +89,7 @@ def row_sizes(flow: Dataflow, samples: Mapping[str, pa.Table], spark: SparkSessi
 
 
 def batch_frames(flow: Dataflow, samples: Mapping[str, pa.Table], spark: SparkSession) -> dict[str, DataFrame]:
-    """Return the DataFrame of each operator's output; that of a sink is its input."""
+    """Return the DataFrame of each operator's output. For a sink, it is the input."""
     if any(operator.feedback for operator in flow.operators):
         raise PenstockError(f"Dataflow '{flow.name}' has a loop, so it has no result of one batch.")
     frames: dict[str, DataFrame] = {}

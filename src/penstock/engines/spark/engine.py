@@ -243,7 +243,7 @@ class SparkEngine:
                 raise
             plan = default_plan(self.flow, slots=slots, share_queries=False)
             changes, queries = self._start_queries(run, plan)
-        self._claim_outputs()  # as late as possible: it may delete the output of an earlier run
+        self._claim_outputs()  # late, because it may delete the output of an earlier run
         self._commit(plan, changes, tuple(queries))
 
     def _start_queries(self, run: _OpenRun, plan: Plan) -> tuple[QueryChanges, list[Query]]:

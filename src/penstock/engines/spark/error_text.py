@@ -1,4 +1,4 @@
-"""One-line summaries of the errors of Spark, whose full texts have stack traces of two languages."""
+"""One-line summaries of Spark errors. The full text of an error contains stack traces of Python and Java."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.engines.spark.jvm import java_message
 
 _MAX_CAUSE = 800  # characters
 _PENSTOCK_ERROR = re.compile(r"^penstock\.[\w.]+: (.*)$", re.MULTILINE)
-_CALLED_FROM = re.compile(r"^\"[^\"]*\" was called from\s+(\S.*\.py):(\d+)$", re.MULTILINE)  # of an expression
+_CALLED_FROM = re.compile(r"^\"[^\"]*\" was called from\s+(\S.*\.py):(\d+)$", re.MULTILINE)  # location of an expression
 _SPARK_CLASS = re.compile(r"^(?:pyspark|org\.apache\.spark)\.[\w.]*?(\w+(?:Exception|Error): )")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 
@@ -38,6 +38,6 @@ def root_cause(error: object) -> str:
     errors = [line for line in lines if ("Error" in line or "Exception" in line) and not line.startswith("at ")]
     first = errors[-1] if errors else lines[0] if lines else "no message"
     message = _SPARK_CLASS.sub(r"\1", first)[:_MAX_CAUSE].rstrip(" ;")
-    found = _CALLED_FROM.findall(text) or _FRAME.findall(text)
-    frames = [(file, line) for file, line in found if not is_installed(file)]
+    locations = _CALLED_FROM.findall(text) or _FRAME.findall(text)
+    frames = [(file, line) for file, line in locations if not is_installed(file)]
     return f"{message} ({frames[-1][0]}, line {frames[-1][1]})" if frames else message

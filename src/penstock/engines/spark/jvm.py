@@ -450,16 +450,16 @@ class PlanNode:
         """
         if self.name != "Aggregate":
             return []
-        found, expressions = [], _items(self._node.aggregateExpressions())
+        aggregates, expressions = [], _items(self._node.aggregateExpressions())
         while expressions:
             expression = expressions.pop(0)
             if str(expression.nodeName()) == "AggregateExpression":
                 columns = sorted(str(column.name()) for column in _items(expression.references().toSeq()))
                 distinct = "distinct " if expression.isDistinct() else ""
-                found.append(f"{expression.aggregateFunction().prettyName()}({distinct}{', '.join(columns)})")
+                aggregates.append(f"{expression.aggregateFunction().prettyName()}({distinct}{', '.join(columns)})")
             else:
                 expressions = _items(expression.children()) + expressions
-        return found
+        return aggregates
 
     def input_event_times(self) -> list[str]:
         """Return the names of the event-time columns that this node receives."""

@@ -57,13 +57,13 @@ class ProcessUsage:
 
 def executor_processes(application: str, executors: tuple[str, ...]) -> list[psutil.Process]:
     """Return the processes of executors on this machine: each JVM and its Python workers."""
-    found: dict[int, psutil.Process] = {}
+    processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             options = process.cmdline()
             if _option(options, "--app-id") == application and _option(options, "--executor-id") in executors:
-                found |= {part.pid: part for part in (process, *process.children(recursive=True))}
-    return list(found.values())
+                processes |= {part.pid: part for part in (process, *process.children(recursive=True))}
+    return list(processes.values())
 
 
 def _option(command: list[str], name: str) -> str | None:

@@ -133,7 +133,7 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
         for o, e, h in zip(ordinary, estimate, half, strict=True)
     )
     if a.value + b.value <= 0:
-        raise ModelError("According to the samples an empty batch takes no time. Add samples of small batches.")
+        raise ModelError("The samples imply that an empty batch takes no time. Add samples of small batches.")
     return MicroBatchFit(
         batch_s=a,
         row_s=c,

@@ -24,11 +24,11 @@ _EQUAL_ERROR = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveSelection:
-    """The fitted curves and their shares. `errors` are those of the families, fitted to the counts `trained` only."""
+    """The fitted curves and their shares. `errors` has the error of each family after a fit to the counts `trained`."""
 
     chosen: FittedCurve  # the curve with the largest share
     curves: tuple[FittedCurve, ...]
-    shares: tuple[float, ...]  # of each curve in the prediction; they add up to 1
+    shares: tuple[float, ...]  # share of each curve in the prediction; the sum is 1
     errors: dict[str, float]
     trained: tuple[int, ...]
     validated: tuple[int, ...]  # empty: `choose` says which errors decided

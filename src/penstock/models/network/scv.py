@@ -8,7 +8,7 @@ is treated as a renewal process with two parameters. The SCVs of the arrivals at
     departure   cd2_i = 1 + (1 - rho_i^2) (ca2_i - 1) + rho_i^2 (max(cs2_i, 0.2) - 1) / sqrt(k_i)
     split       c2_ij = p cd2_i + 1 - p    for a gain p <= 1, at random
 
-A gain above 1 creates batches. For g rows per row, with the fractional part f of g as the probability of one more, the
+A gain above 1 creates batches. A row becomes g rows; the fractional part f of g is the probability of one more. The
 index of dispersion is c2_ij = g cd2_i + f (1 - f) / g, which equals the split for g <= 1. QNA removes immediate
 feedback (a station that sends to itself) before the analysis. This implementation keeps it as a loop.
 """

@@ -43,7 +43,7 @@ def _imported(code: types.CodeType, package: str | None) -> Iterator[str]:
         parts = name.split(".") if name else []
         yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
         if name and isinstance(names.argval, tuple):  # a name behind "from ... import" may be a module as well
-            yield from (f"{name}.{one}" for one in names.argval if one != "*")
+            yield from (f"{name}.{imported}" for imported in names.argval if imported != "*")
     for inner in _inner(code):
         yield from _imported(inner, package)
 
@@ -52,7 +52,7 @@ def is_of_package(file: str | None, module: str | None, package: str) -> bool:
     """Return whether code belongs to no installed package, or to `package`, whose function is examined.
 
     Args:
-        file: The source file; None: that of the module, which is not loaded.
+        file: The source file. None: determine it from the module without loading it.
         module: The name of the module.
         package: First part of the name of the module of the examined function.
     """
@@ -68,13 +68,13 @@ def is_of_package(file: str | None, module: str | None, package: str) -> bool:
 def _file_of(module: str) -> str | None:
     """Return the source file or the folder of a module, or None if there is no such module or it has neither."""
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError, AttributeError):
         return None
-    if found is None:
+    if spec is None:
         return None
-    folders = list(found.submodule_search_locations or ())  # a package without __init__.py has only folders
-    return found.origin if found.has_location else folders[0] if folders else None
+    folders = list(spec.submodule_search_locations or ())  # a package without __init__.py has only folders
+    return spec.origin if spec.has_location else folders[0] if folders else None
 
 
 def _inner(code: types.CodeType) -> list[types.CodeType]:

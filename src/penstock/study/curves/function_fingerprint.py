@@ -100,7 +100,7 @@ class _Parts:
             yield _shown(value)
 
     def _content(self, value: Any) -> Iterator[str]:
-        """Yield the parts of a value that may be equal to another one and then be the same object, or not."""
+        """Yield the type and the parts of a container or a code object. Equal values yield the same text."""
         if id(value) in self._open:  # it contains itself
             return
         self._open.add(id(value))

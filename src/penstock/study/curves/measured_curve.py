@@ -40,7 +40,7 @@ class CurveTrial(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float  # percent of the slot above the idle load
     memory: float
     seconds: float  # duration of the trial
-    windows: tuple[TrialWindow, ...] = ()  # those that count
+    windows: tuple[TrialWindow, ...] = ()  # windows after the warm-up
 
 
 class PeakRate(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ class RateTrialSettings:
     window_s: float = 2.0  # at least
     warm_up: int = 2  # windows that do not count; more until the first rows are processed
     windows: int = 6
-    largest_slope: float = 0.02  # of the latency, in seconds per second
+    largest_slope: float = 0.02  # slope of the latency, in seconds per second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,11 +37,11 @@ class CurveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveProgress:
-    """What a study has done so far."""
+    """The progress of a study."""
 
     curve: MeasuredCurve
-    threads: int  # of the next trial
-    rows_per_s: float  # of the next trial
+    threads: int  # threads of the next trial
+    rows_per_s: float  # rate of the next trial
     remaining_s: float | None  # at most, if no rule ends the study earlier
 
 

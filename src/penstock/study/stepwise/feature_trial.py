@@ -176,8 +176,8 @@ def _visits(flow: Dataflow, window: Window) -> dict[str, float]:
     visits = operator_visits(flow, window, read)
     if visits is None:
         raise PenstockError(
-            f"Rows of '{flow.name}' have not reached all operators at a small load; profile with a dataflow whose rows "
-            "do."
+            f"Some operators of '{flow.name}' receive no rows at a small load; profile a dataflow in which "
+            "each operator receives rows."
         )
     return visits | {name: rows / sum(read.values()) for name, rows in read.items()}
 

@@ -1,6 +1,6 @@
 """The tasks that use all slots best, according to the times that trials have measured (not in the paper).
 
-Adding tasks by ratio passes over plans that are better: with 8 slots and three equal operators, 9 tasks leave seven
+Adding tasks by ratio passes over better plans. Given 8 slots and three equal operators, 9 tasks leave seven
 slots with one task and one slot with two, and 12 tasks are worse, but 24 tasks use all slots equally. Moreover, a task
 that waits needs no core, which shows only when tasks share slots. The times of the rows in a trial tell both. A model
 of shared cores then predicts the throughput of all divisions, and a trial tests the best of them.
@@ -79,7 +79,7 @@ class _Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFilling:
-    """What is known about the operators before the first trial. All of them seem to need a core all the time."""
+    """The assumptions about the operators before the first trial: each one needs a core all the time."""
 
     cores: SharedCores
     latency_s: float

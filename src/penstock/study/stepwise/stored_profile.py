@@ -64,7 +64,7 @@ def stored_profile(directory: Path, *, dataflow: str) -> StoredProfile:
     results = [result for folder in folders if (result := result_in(folder)) is not None]
     if not results:
         raise PenstockError(
-            f"The profile in '{directory}' is not finished; repeat the command that began it, which continues it."
+            f"The profile in '{directory}' is not finished; run the command that started it again to continue."
         )
     last = features[-1]
     assert last.profile is not None

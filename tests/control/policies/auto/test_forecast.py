@@ -39,8 +39,8 @@ def test_one_window_that_differs_is_noise_unless_the_target_is_missed() -> None:
 def test_a_step_is_the_new_level_and_is_not_extrapolated() -> None:
     """The first window after a step shows a part of it, because a window rarely begins with it."""
     for after in ([150.0, 200.0], [150.0, 200.0, 201.0], [150.0, 200.0, 199.0, 202.0], [150.0, 200.0] + [200.0] * 6):
-        found = forecast(record([*QUIET, *after]), lead_s=400.0)
-        assert found.level_per_s == pytest.approx(200.0, rel=0.06), after
+        predicted = forecast(record([*QUIET, *after]), lead_s=400.0)
+        assert predicted.level_per_s == pytest.approx(200.0, rel=0.06), after
     assert forecast(record([*QUIET, *[60.0] * 8]), lead_s=400.0).level_per_s == pytest.approx(60.0, rel=0.03)
 
 
@@ -54,9 +54,9 @@ def test_a_steady_load_is_expected_with_all_its_variation() -> None:
 def test_a_slow_ramp_is_extrapolated(seed: int) -> None:
     """From 30 to 100 rows/s in 90 minutes, as in the arena."""
     load = poisson([30.0 + 70.0 * at / 540 for at in range(400)], seed)
-    found = forecast(load, lead_s=360.0)
-    assert found.slope_per_s2 > 0
-    assert found.level_per_s == pytest.approx(30.0 + 70.0 * 436 / 540, rel=0.05)
+    predicted = forecast(load, lead_s=360.0)
+    assert predicted.slope_per_s2 > 0
+    assert predicted.level_per_s == pytest.approx(30.0 + 70.0 * 436 / 540, rel=0.05)
 
 
 def test_a_slow_wave_is_followed_on_both_slopes() -> None:

@@ -131,11 +131,11 @@ def test_with_measured_costs_the_recommended_allocation_is_one_of_the_best(appli
     assert busy[0] / busy[1] == pytest.approx(
         COSTS[application][0].seconds_per_row / COSTS[application][1].seconds_per_row
     )
-    found = drs_costs.recommended(application, COSTS[application])
-    assert sum(found.counts) == drs_runs.SLOTS
-    assert found.rank <= 2
-    assert found.measured_s[found.counts] < np.median(list(found.measured_s.values()))
-    assert found.predicted_s[found.counts] is not None
+    allocation = drs_costs.recommended(application, COSTS[application])
+    assert sum(allocation.counts) == drs_runs.SLOTS
+    assert allocation.rank <= 2
+    assert allocation.measured_s[allocation.counts] < np.median(list(allocation.measured_s.values()))
+    assert allocation.predicted_s[allocation.counts] is not None
 
 
 def calls(function: Callable[[], object]) -> int:

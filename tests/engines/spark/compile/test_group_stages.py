@@ -27,13 +27,13 @@ def conflicts(groups: dict[str, str], replicas: int, moved: frozenset[str] = fro
     declared = flow()
     # Only row functions are in groups, so no resource profile is applied and no DataFrame is needed.
     stages = GroupStages(groups, dict.fromkeys("abk", replicas) | {"out": replicas}, None)
-    found = {}
+    conflicting = {}
     for operator in declared.operators:
-        found[operator.name] = stages.conflicting_inputs(operator, is_moved=operator.name in moved)
+        conflicting[operator.name] = stages.conflicting_inputs(operator, is_moved=operator.name in moved)
         if operator.name in groups and operator.kind.has_state:
             continue
         stages.add(operator, None, is_moved=operator.name in moved)  # type: ignore[arg-type]
-    return {name: inputs for name, inputs in found.items() if inputs}
+    return {name: inputs for name, inputs in conflicting.items() if inputs}
 
 
 def test_operators_of_different_groups_in_one_stage_are_separated() -> None:

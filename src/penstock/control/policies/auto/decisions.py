@@ -1,4 +1,4 @@
-"""Decisions of policy auto as values: what was observed, what is done, and what is expected."""
+"""Decisions of policy auto as values: the observation, the action, and the expected effect."""
 
 from __future__ import annotations
 

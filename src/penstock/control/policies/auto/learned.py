@@ -101,7 +101,7 @@ class OperatorSums(msgspec.Struct, kw_only=True):
 
     @property
     def selectivity_error(self) -> float:
-        """Return the relative standard error of the rows out per row in: that of a share, or of a Poisson variable.
+        """Return the relative standard error of the rows out per row in, as a share or as a Poisson variable.
 
         >>> filters, copies = OperatorSums(rows_in=900.0, rows_out=90.0), OperatorSums(rows_in=900.0, rows_out=900.0)
         >>> filters.selectivity_error, copies.selectivity_error
@@ -184,7 +184,7 @@ class Learned(msgspec.Struct, kw_only=True):
     batch_s: float = 0.0  # longest batch of the latest window in which one ended
     grows: bool = False  # the backlog grew until the latest window
     late_in_a_row: int = 0
-    latency_s: float | None = None  # of the latest result
+    latency_s: float | None = None  # latency of the latest result
     late_s: float = 0.0  # time in late windows, of about the last hour
     out_s: float = 0.0  # end of the latest window in which rows came out
     pending: UnjudgedChange | None = None
@@ -209,7 +209,7 @@ class Learned(msgspec.Struct, kw_only=True):
         return {"auto": _rounded(msgspec.to_builtins(self))}
 
     def add_operators(self, window: Window, span_s: float, *, slowdown: float) -> None:
-        """Add a window; `slowdown` is the factor by which replicas that share slots take longer."""
+        """Add the costs of a window. `slowdown` is the factor by which replicas that share slots take longer."""
         keep = math.exp(-span_s / _COST_S)
         for seen in window.operators:
             if self.operators.setdefault(seen.operator, OperatorSums()).add(seen, keep, slowdown):

@@ -32,7 +32,7 @@ class LearnedDemand:
 
     situation: Situation  # its window has the learned costs
     demand: Demand
-    rate_per_s: float  # of the demand
+    rate_per_s: float  # rate of the demand
 
     @property
     def work_per_row(self) -> float:
@@ -222,7 +222,7 @@ def _task_s(lines: Mapping[str, Mapping[int, tuple[float, float, float]]]) -> fl
 
 
 def _errors(learned: Learned, flow: Dataflow, stations: Sequence[tuple[str, ...]]) -> Floats:
-    """Return the relative standard error of the work of each station: of its costs, and of the rows that reach it."""
+    """Return the relative standard error of the work of each station, from its costs and the rows that reach it."""
     rows = {name: sums.selectivity_error**2 for name, sums in learned.operators.items()}
     before = _before(flow)
     squares = [
@@ -239,7 +239,7 @@ def _cost_error(learned: Learned, station: tuple[str, ...]) -> float:
 
 
 def _before(flow: Dataflow) -> dict[str, set[str]]:
-    """Return the operators before each one; in a loop, each is before the others."""
+    """Return the upstream operators of each operator. In a loop, each operator is upstream of the others."""
     before: dict[str, set[str]] = {operator.name: set() for operator in flow.operators}
     size = -1
     while size != (size := sum(map(len, before.values()))):

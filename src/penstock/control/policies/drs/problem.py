@@ -35,14 +35,14 @@ CORRECTION = "drs.correction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLatency:
-    """The lowest latency within `max_slots`; None: within all allowed slots."""
+    """The goal of the lowest latency with at most `max_slots` slots. None: no further limit."""
 
     max_slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewestSlots:
-    """The fewest slots with a latency of at most `max_s` (T_max): its mean, or its quantile 0.5, 0.95 or 0.99."""
+    """The goal of the fewest slots with a mean or quantile (0.5, 0.95, 0.99) of the latency up to `max_s` (T_max)."""
 
     max_s: float
     min_s: float | None = None  # T_min: slots are released below it; None: half of max_s

@@ -265,7 +265,7 @@ def _measured_line(sums: dict[str, float]) -> tuple[float, float] | None:
 
 
 def _line(sums: dict[str, float]) -> tuple[float, float] | None:
-    """Return C and A by regression, or None if the batch sizes do not differ enough."""
+    """Return C and A by regression of batch time on rows, or None if the batch sizes do not differ enough."""
     w, n, d = sums["w"], sums["n"] / sums["w"], sums["d"] / sums["w"]
     variance = sums["nn"] / w - n**2
     if variance <= (_DISTINCT * n) ** 2:

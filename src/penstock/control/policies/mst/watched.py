@@ -38,7 +38,7 @@ class _Demand:
 
     queries: Sequence[PipelineWindow]
     rates: Sequence[float]  # arriving rows/s
-    needs: Sequence[float]  # with forecast and backlog
+    needs: Sequence[float]  # rates including forecast and backlog
     slots_per_executor: int
 
     def factor(self, executors: int, end: Literal["low", "value", "high"]) -> float | None:
@@ -80,7 +80,7 @@ class _Demand:
         return min(pairs, key=lambda pair: _best(self.estimate(pair[0], executors)) / pair[1])[0]
 
     def total(self, executors: int) -> Estimate:
-        """Return the rows/s of all queries together that these executors sustain, in the proportion of their needs."""
+        """Return the sustained total rate of the queries if their rates keep the proportion of their needs."""
         needed = sum(self.needs)
         if needed <= 0:
             parts = [self.estimate(query, executors) for query in self.queries]
@@ -159,7 +159,9 @@ class WatchedMst:
         if is_saturated:
             code, text = Reason.AT_LIMIT, f"{load}, and the waiting rows grow; the program sustains {rate}."
         elif is_unknown:
-            text = f"{load}. Whether the program keeps up is unknown until more batches have ended; it sustains {rate}."
+            text = (
+                f"{load}, and the estimated capacity is {rate}. Whether it suffices is unknown until more batches end."
+            )
             code = Reason.MISSING
         else:
             code, text = Reason.WITHIN_TARGET, f"{load}, and the program sustains {rate}."

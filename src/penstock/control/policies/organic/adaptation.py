@@ -48,7 +48,7 @@ class Action(StrEnum):
 class AdaptationGraph:
     """The properties of a dataflow that adaptation depends on."""
 
-    kinds: Mapping[str, Expandable]  # by region, upstream first
+    kinds: Mapping[str, Expandable]  # region -> kind, upstream first
     removable: Mapping[str, Removable]  # by region: cuts that may be removed
     exits: frozenset[str]  # regions with sinks
     followers: Mapping[str, str]  # region -> the region whose pipeline it can be merged with

@@ -61,7 +61,7 @@ class RegionProfile(msgspec.Struct, frozen=True, kw_only=True):
         return max(1.0, self.offered_per_s / self.rows_per_s) if self.rows_per_s > 0 else 1.0
 
 
-Profiles = Mapping[str, RegionProfile]  # by region, upstream first
+Profiles = Mapping[str, RegionProfile]  # region -> profile, upstream first
 
 
 def unknown_utilisations(situation: Situation, demand: Demand) -> list[str]:

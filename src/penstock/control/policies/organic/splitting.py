@@ -54,7 +54,7 @@ def balanced_position(steps: Sequence[OperatorStep]) -> int | None:
 
 
 def balanced_positions(steps: Sequence[OperatorStep], parts: int) -> list[int]:
-    """Return up to `parts` - 1 positions: the costliest part is split at its balanced position, again and again."""
+    """Return up to `parts` - 1 positions. Each one splits the costliest part so far at its balanced position."""
     positions: list[int] = []
     while len(positions) < parts - 1:
         bounds = [0, *positions, len(steps)]

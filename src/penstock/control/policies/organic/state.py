@@ -18,7 +18,7 @@ _STATE, _BEFORE = "organic.state", "organic.before"
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics of a region that a change of the load is compared with."""
+    """The metrics of a region with which later metrics are compared to detect a change of the load."""
 
     rows_per_s: float
     utilisation: dict[str, float]  # by pipeline
@@ -38,10 +38,10 @@ class AdaptingRegion(msgspec.Struct, frozen=True, kw_only=True):
 class OrganicState(msgspec.Struct, frozen=True, kw_only=True):
     configurations: dict[str, RegionConfiguration] = {}  # in force once the last decision was applied
     references: dict[str, Reference] = {}  # by region
-    blacklists: dict[str, dict[str, tuple[RegionConfiguration, ...]]] = {}  # by region and pipeline
+    blacklists: dict[str, dict[str, tuple[RegionConfiguration, ...]]] = {}  # region -> pipeline -> configurations
     adapting: tuple[AdaptingRegion, ...] = ()  # upstream first
     failed: tuple[dict[str, RegionConfiguration], ...] = ()  # complete plans, by region, that did not help
-    failed_distributions: tuple[dict[str, RegionConfiguration], ...] = ()  # those that distributed the slots anew
+    failed_distributions: tuple[dict[str, RegionConfiguration], ...] = ()  # attempts to distribute the slots anew
     stable_periods: int = 0  # consecutive periods without a change
     low_periods: dict[str, int] = {}  # region -> consecutive periods in which fewer resources would suffice
     period_end_s: float | None = None

@@ -50,7 +50,7 @@ class Recalibration:
     has_trial: bool = False  # whether a trial was applied
 
     def ended(self, round_: Round) -> Recalibration:
-        """Return the state after a trial, or after a trial that was not made."""
+        """Return the state after a trial that was made or skipped."""
         return replace(self, rounds=(*self.rounds, round_), samples=(), changes=None)
 
     def not_made(self, planned: NextTrial) -> Recalibration:

@@ -46,7 +46,7 @@ class Outputs(NamedTuple):
     required: np.ndarray  # rows that each port needs for an invocation, by port of all operators
     arrived: np.ndarray  # rows that arrived at a port and were not processed yet
     waiting: np.ndarray  # rows that were processed and wait for an invocation
-    committed: np.ndarray  # those at the end of the last batch that was committed
+    committed: np.ndarray  # values at the end of the last batch that was committed
     taken: np.ndarray  # rows that an invocation takes
 
 

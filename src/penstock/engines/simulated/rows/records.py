@@ -58,7 +58,7 @@ REPLICA = record(
     stretch=_F,  # how much longer the service in progress takes, because other work needs the core of the slot
     bundle=_I,  # the replica of the plan to which the thread belongs, within the station
     pool=_I,  # of cores
-    core_share=_F,  # of its pool that it uses while it works; 0: the pool is not shared
+    core_share=_F,  # cores of its pool that it uses while it works; 0: not shared
     queue=_I,
     state=_I,
     born_s=_F,  # append time of the row in service
@@ -125,7 +125,7 @@ class RowState(NamedTuple):
     rates: Records
     outputs: Outputs
     events: Records
-    groups: Records  # by replica of the plan and operator of its station
+    groups: Records  # one row per replica of the plan and operator of its station
     cores: np.ndarray  # by pool: the sum of the core shares of the replicas in service
     runnable: np.ndarray  # replicas that can continue without time passing
     status: Records  # one STATUS record

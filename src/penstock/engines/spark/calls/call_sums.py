@@ -10,7 +10,7 @@ class CallSums:
     """Sums over calls. Sums of several tasks are added; the difference of two totals is a span of time."""
 
     rows: int = 0
-    wait_s: float = 0.0  # from the arrival of a row in its task to the start of its first call
+    wait_s: float = 0.0  # time between the arrival of a row in its task and its first call
     calls: int = 0  # including retries
     call_s: float = 0.0
     retries: int = 0

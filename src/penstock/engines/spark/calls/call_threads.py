@@ -25,11 +25,11 @@ class CallThreads:
     """Calls `function` in as many threads as there are calls in progress. Threads are reused."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> None:
-        """`arguments` follow the row in each call."""
+        """A call receives the row, followed by `arguments`."""
         self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._function, self._arguments = function, arguments
         self._calls: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
-        self._threads = 0  # that take further calls
+        self._threads = 0  # threads that take further calls
         self._in_progress: dict[int, int | None] = {}  # call -> identifier of its thread, once it has begun
         self._abandoned: set[int] = set()
         self._lock = threading.Lock()  # guards the three fields above

@@ -167,9 +167,9 @@ class Dispatcher:
         self._caller.start(number, answer.row)
 
     def _await_event(self, limit: int) -> None:
-        """Process the outcomes that are there, or wait for the next event.
+        """Process the outcomes that exist, or wait until an outcome arrives, a call times out or a retry is due.
 
-        A retry is an event only if a call may start: otherwise it waits for an outcome, like all other rows.
+        A due retry does not end the wait while the maximum number of calls is in flight, because it cannot start.
         """
         now = time.monotonic()
         while self._deadlines and self._deadlines[0][1] not in self._in_flight:

@@ -54,7 +54,7 @@ class RowInput:
             self.waited_s += time.perf_counter() - began_s
 
     def close(self) -> None:
-        """End the thread, unless it is reading: then it ends with the batch."""
+        """End the thread. A thread that is reading ends with its batch."""
         self._is_closed = True
         self._may_read.release()
 

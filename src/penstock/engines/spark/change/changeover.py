@@ -38,7 +38,7 @@ from penstock.engines.spark.run_directory.state_size import StateSize, state_siz
 from penstock.engines.spark.storage.schemas import parse_schema
 from penstock.plan import Pipeline, Plan
 
-_MAX_STARTS = 4  # of one query in a change
+_MAX_STARTS = 4  # attempts to start a query in a change
 _SLOW_PYTHON = "failed to connect back"
 Positions = dict[str, dict[Origin, Offset]]  # checkpoint -> input -> the offset up to which it has been read
 
@@ -48,7 +48,7 @@ class _Division:
     """The states of a query whose checkpoint is divided."""
 
     owners: StateOwners
-    watermarks_ms: dict[int, int] = field(default_factory=dict)  # by Spark's number of the state, in the last batch
+    watermarks_ms: dict[int, int] = field(default_factory=dict)  # Spark's number of a state -> watermark
 
 
 class Changeover:

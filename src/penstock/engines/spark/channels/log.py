@@ -21,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     files: tuple[RowFile, ...]
     rows: int
-    watermark_ms: int | None = None  # of the producer's output
+    watermark_ms: int | None = None  # watermark of the producer's output
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""What to do about an operation that Spark refuses in a streaming query."""
+"""Advice for operations that Spark refuses in a streaming query."""
 
 from __future__ import annotations
 

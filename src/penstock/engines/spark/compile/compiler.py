@@ -244,7 +244,7 @@ class Compiler:
         return not is_moved and not shuffles(analyzed_plan(output), [analyzed_plan(source.df) for source in inputs])
 
     def _is_ordered(self, name: str) -> bool:
-        """Return whether the rows of an input have a defined order; those of a channel have."""
+        """Return whether the rows of an input have a defined order. Rows of a channel have one."""
         return name not in self._dfs or name in self._ordered
 
     def _metrics(self, operator: Operator, inputs: list[_Input], df: DataFrame) -> list[Column]:
@@ -270,7 +270,7 @@ class Compiler:
         is_needed = self._counted is None and operator.name in self._flow[self._pipeline.output].inputs
         if is_known and not is_needed and operator.kind is Kind.STATELESS and keeps_row_count(inputs[0].df, df):
             self._row_by_row[operator.name] = operator.inputs[0]
-        self._known_counts.add(operator.name)  # by an observation otherwise
+        self._known_counts.add(operator.name)  # an observation counts the rows of other operators
         return operator.name in self._row_by_row
 
     def _add_state(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> None:
@@ -413,7 +413,7 @@ class Compiler:
         if operator.kind.has_state:
             refuse_python_aggregates(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
-            # Behind a result in complete mode, a limit applies to the result of each batch and keeps no state.
+            # After a result in complete mode, a limit applies to the result of each batch and keeps no state.
             harmless = {"GlobalLimit"} if self._is_behind_complete_result(operator) else set()
             refuse_hidden_state(operator.name, frames, df, harmless)
         elif not operator.takes_each_input:

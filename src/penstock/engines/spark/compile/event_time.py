@@ -10,9 +10,9 @@ Spark marks the columns that hold event time in their metadata. A mark comes fro
    aggregate is such a column.
 
 A channel carries the watermark of its producer's output on to other queries. Before any state, that is the latest event
-time that was observed minus the delay. Behind an operator with state it is the output watermark that Spark itself
+time that was observed minus the delay. After an operator with state it is the output watermark that Spark itself
 computes for this operator: the watermark of the batch for an aggregate, and the oldest row that may still match for a
-join. Behind a union of streams with watermarks it is the lowest of them. All marked columns share one watermark, as in
+join. After a union of streams with watermarks it is the lowest of them. All marked columns share one watermark, as in
 Spark.
 
 Spark accepts a watermark only before the state of a query. A watermark that is declared after a state applies to the
@@ -44,7 +44,7 @@ class TrackedEventTime:
 
     columns: tuple[StructField, ...]
     observation: str | None = None  # holds the latest event time; None after a state, where Spark knows the watermark
-    delay_ms: int = 0  # of the watermark behind the observed time
+    delay_ms: int = 0  # delay of the watermark relative to the observed time
     is_lowest: bool = False  # the lowest watermark of several streams applies
 
     @property
@@ -152,7 +152,7 @@ def _with_marks(df: DataFrame, columns: Sequence[StructField]) -> DataFrame:
 
 
 def _with_only_mark(df: DataFrame, watermark: Watermark) -> DataFrame:
-    """Mark one column as event time, as `withWatermark` would, and no other one."""
+    """Mark one column as event time, as `withWatermark` does, and remove the mark from all others."""
     declared = df.withWatermark(quoted(watermark.column), watermark.delay).schema[watermark.column]  # parses the delay
     metadata = {column.name: dict(column.metadata) for column in event_time_columns(df.schema)}
     for marked in metadata.values():

@@ -20,7 +20,7 @@ def aggregates_of(inputs: Sequence[DataFrame], output: DataFrame) -> tuple[str, 
 def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], output: DataFrame) -> None:
     """Raise DataflowError if the state of a keyed operator is partitioned by other columns than its keys.
 
-    Spark partitions state by the grouping of the function: by groupBy, dropDuplicates or a join condition. It may group
+    Spark partitions state by the grouping of the function (groupBy, dropDuplicates or a join condition). It may group
     by more columns than the keys, such as a window. A key may also be the input of a grouping expression, such as the
     time of a window. A function that keeps no state by key is not checked.
     """

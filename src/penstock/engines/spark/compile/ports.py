@@ -4,7 +4,7 @@ Path of a row: a task in front of the shuffle packs the rows of each key into ch
 the key adds them to the list state of their port, invokes the operator, and emits rows of all output ports.
 
 Order of the rows of a key at a port: the order of the stream, if only functions without a shuffle lie between it and
-a source, a channel or another operator class. Behind a shuffle in the same query, the order within a batch is that of
+a source, a channel or another operator class. After a shuffle in the same query, the order within a batch is that of
 the columns `order` and otherwise that of the values. It is the same whenever a batch is repeated.
 """
 

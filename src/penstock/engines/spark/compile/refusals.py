@@ -138,7 +138,7 @@ def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFr
 
 
 def nodes_above(output: PlanNode, inputs: list[PlanNode]) -> list[PlanNode]:
-    """Return the nodes of a function, parents first: from its output down to its inputs.
+    """Return the nodes of a function, parents first, beginning with its output.
 
     An input is recognised by the ids of its columns as well, because Spark considers a projection that only renames
     columns the same result as its input.

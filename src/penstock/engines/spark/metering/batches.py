@@ -36,9 +36,9 @@ class Batch:
     seconds: float
     phases_s: dict[str, float]
     rows_read: dict[Origin, int | None]  # by input; None: unknown
-    rows_out: dict[str, int]  # by operator, as far as they were counted
-    states: dict[str, OperatorState]  # by operator with state
-    dropped_rows: dict[str, int] = field(default_factory=dict)  # by operator class that drops rows above its limit
+    rows_out: dict[str, int]  # operator -> rows, as far as they were counted
+    states: dict[str, OperatorState]  # operator with state -> its state
+    dropped_rows: dict[str, int] = field(default_factory=dict)  # operator class -> rows above its limit
 
     @property
     def may_have_read_rows(self) -> bool:

@@ -61,7 +61,7 @@ class _QueryRows(NamedTuple):
     window_s: float
     busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
     late: dict[str, int]  # dropped, by operator with state
-    arrival_scv: float | None  # of the rows that arrived at its only source
+    arrival_scv: float | None  # SCV of the arrivals at its only source
 
 
 class QueryMeter:
@@ -404,7 +404,7 @@ def _shared_cost(group: CostGroup | None, query: Query, rows: _QueryRows) -> Sha
 
 
 def _selectivity(operator: Operator, counts: RowCounts, samples: OperatorSamples) -> float | None:
-    """Return the declared selectivity, else that of this window, else that of all rows if this window had none."""
+    """Return the declared selectivity, or the one measured in this window, or in all windows if it had no rows."""
     if operator.selectivity is not None or counts.rows_out is None:
         return operator.selectivity
     if counts.rows_in:

@@ -27,7 +27,7 @@ class StageTimes:
     """The stages of recent batches; refreshed once per window. All jobs of a batch count.
 
     The values of earlier refreshes are kept, because a batch may last for many windows, and because its progress report
-    may arrive one window later. With `from_now`, jobs that a session has run before are not read: a session that has
+    may arrive one window later. If `from_now` is set, earlier jobs of the session are not read: a session that has
     been used for a long time has thousands of them.
     """
 

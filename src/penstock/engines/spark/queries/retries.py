@@ -1,4 +1,4 @@
-"""How often a failed query is restarted: as long as it makes progress between two failures."""
+"""The restarts of a failed query, which continue as long as it makes progress between two failures."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class RunningQuery:
             reason = self.failure()
             if reason is not None:
                 raise PenstockError(f"Pipeline '{self.record.pipeline}' failed while it was drained: {reason}")
-            # Timers in processing time create batches without rows indefinitely. Those may be interrupted.
+            # Timers in processing time create batches without rows indefinitely. Such batches may be interrupted.
             if (checkpoint.committed() or 0) > planned_before + 1 or time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)

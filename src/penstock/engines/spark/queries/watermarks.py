@@ -49,7 +49,7 @@ class InputWatermarks:
             return
         try:
             self._save(query)
-        except Exception as error:  # the private API of another Spark version may differ; that must not end the run
+        except Exception as error:  # the private API of another Spark version may differ, which must not end the run
             self._ids = {}
             _LOG.warning(
                 "The watermarks of single inputs cannot be saved (%s). After a restart, an input without new rows "

@@ -45,7 +45,7 @@ def state_size(checkpoint: Checkpoint) -> StateSize | None:
 
 
 def _unique_ids(commit: Path) -> Iterator[str]:
-    """Yield the ids of all snapshots: by operator, by partition, and by store of a partition."""
+    """Yield the id of the snapshot of each operator, partition, and store of a partition."""
     _, _, document = commit.read_text().partition("\n")
     for partitions in (json.loads(document or "{}").get("stateUniqueIds") or {}).values():
         for stores in partitions:

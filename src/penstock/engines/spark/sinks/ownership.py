@@ -31,7 +31,7 @@ class OutputOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ownership(msgspec.Struct, frozen=True, kw_only=True):
-    """The record that is kept with an output."""
+    """The record of the runs that own an output. It is stored with the output."""
 
     owners: tuple[OutputOwner, ...] = ()  # several after "append"
     is_overwriting: bool = False  # the only owner deletes the earlier output; set until that is complete

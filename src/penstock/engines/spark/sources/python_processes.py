@@ -74,4 +74,4 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _import_modules() -> None:
     """Import what sources and row functions need."""
     for module in ("penstock.engines.spark.sources.paced", "penstock.engines.spark.compile.row_functions"):
-        importlib.import_module(module)  # by name, because the second one is in a layer above this one
+        importlib.import_module(module)  # imported by name: one of them is in a higher layer

@@ -60,7 +60,7 @@ def to_channel_schema(df: DataFrame, name: str, channel: StructType) -> DataFram
 def refuse_intervals_of_months(owner: str, schema: StructType) -> None:
     """Raise DataflowError for a column that PyArrow cannot read: Arrow has intervals of months, PyArrow has none.
 
-    owner: what receives the rows, such as "sink 'out'".
+    owner: the receiver of the rows, such as "sink 'out'".
     """
     for field in schema:
         kind = field.dataType.simpleString()

@@ -12,7 +12,7 @@ from penstock.dataflow.errors import DataflowError
 def check_serialisable(owner: str, function: Any) -> None:
     """Raise DataflowError if a function cannot be serialised. PySpark prints a stack trace in this case.
 
-    owner: whose function it is, such as "operator 'parse'".
+    owner: the owner of the function, such as "operator 'parse'".
     """
     dumps: Any = cloudpickle.dumps
     try:

@@ -25,7 +25,7 @@ class ChunkFormat:
     """The columns of the rows of a port."""
 
     def __init__(self, subject: str, schema: pa.Schema) -> None:
-        self.subject = subject  # of errors, such as "port 0 of operator 'sums'"
+        self.subject = subject  # subject of errors, such as "port 0 of operator 'sums'"
         self.schema = schema
         columns = ",".join(f"{field.name} {_without_zone(field.type)}" for field in schema)
         self._columns = hashlib.sha256(columns.encode()).digest()[:_NUMBER]
@@ -60,7 +60,7 @@ class ChunkFormat:
 
 
 class PortRows:
-    """The rows of a key that wait at a port: those of earlier batches, and new ones."""
+    """The rows of a key that wait at a port, from earlier batches and from this one."""
 
     def __init__(self, format: ChunkFormat, stored: Sequence[bytes], new: Sequence[bytes]) -> None:
         self._format = format

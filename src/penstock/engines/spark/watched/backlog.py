@@ -1,4 +1,4 @@
-"""The backlog of a query: the rows that its sources have and no batch has read. It is None if a source hides it."""
+"""The backlog of a query: the rows that no batch has read. It is None if a source does not report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of one watched query: its batches, its arrivals and its waiting rows, and the window that they make."""
+"""The history of one watched query: its batches, arrivals and waiting rows, and the window computed from them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Executors:
 
 @dataclass(slots=True)
 class QueryHistory:
-    """What is known about one query."""
+    """The recorded measurements of one query."""
 
     arrivals: Arrivals = field(default_factory=Arrivals)
     last_batch: int = -1
