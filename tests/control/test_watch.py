@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from penstock.control.policies.threshold import Threshold
 from penstock.control.watch import Watch, WatchedProgram
 from penstock.measure.window import Window
 from penstock.store import ErrorRecord, RunStart, Store, StoreError, StoreReader
+from tests.support.conditions import eventually
 from tests.support.memory_engine import MemoryEngine
 
 
@@ -126,10 +126,3 @@ def recorded(at: Path) -> tuple[int | None, int]:
             return None if plan is None else plan.slots, len(store.plan_changes())
     except StoreError:  # it is only just being made
         return None, 0
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.02)

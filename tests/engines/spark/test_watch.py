@@ -18,6 +18,7 @@ from penstock.control.watch import Watch
 from penstock.engines.spark.watched import WatchedEngine
 from penstock.measure.window import PipelineWindow
 from penstock.store import DecisionRecord, StoreReader
+from tests.support.conditions import eventually
 from tests.support.engine_contract import DECIDING_CHECKS
 
 pytestmark = pytest.mark.spark
@@ -230,13 +231,6 @@ def parts(at: Path) -> list[PipelineWindow]:
 def rows_seen(at: Path) -> int:
     with StoreReader(at) as store:
         return sum(pipeline.rows_in for _, window in store.windows() for pipeline in window.pipelines)
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("check", DECIDING_CHECKS)

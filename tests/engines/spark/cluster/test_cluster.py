@@ -28,6 +28,7 @@ from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 from penstock.store import StoreReader
+from tests.support.conditions import eventually
 from tests.support.spark_runs import engine_for, rows_read, wait_until
 
 pytestmark = pytest.mark.spark
@@ -180,13 +181,6 @@ def executor_processes(up: SparkCluster) -> list[psutil.Process]:
                 if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
                     executors.append(process)
     return executors
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.2)
 
 
 def test_executors_and_replicas_grow_and_shrink_together_and_every_row_counts_once(

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from penstock.engines.spark.cluster import ClusterError, ClusterSize, daemons, running, start, status, stop, supervisor
 from penstock.engines.spark.cluster.record import ClusterRecord, Daemon, SupervisorSettings
 from penstock.store.lock import Owner
-from tests.engines.spark.cluster.test_cluster import eventually
+from tests.support.conditions import eventually
 
 
 def supervisors(at: Path) -> list[psutil.Process]:
@@ -27,7 +28,9 @@ def supervisors(at: Path) -> list[psutil.Process]:
 
 def test_an_interrupted_start_leaves_no_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seconds: float) -> None:
-        assert supervisors(tmp_path)
+        deadline = time.monotonic() + 100
+        while not supervisors(tmp_path):  # its process may not show its command yet
+            assert time.monotonic() < deadline
         raise KeyboardInterrupt
 
     monkeypatch.setattr("penstock.engines.spark.cluster.cluster.time.sleep", interrupted)
