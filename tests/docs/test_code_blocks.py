@@ -1,4 +1,4 @@
-"""The Python examples in README and the documentation are valid; those that start nothing on Spark are executed."""
+"""The Python examples in README and the documentation are valid. Declarations are executed without Spark."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ def test_calls_have_arguments_that_exist(page: Path) -> None:
         bind(function, call)
 
 
+def test_the_pages_have_calls_to_check() -> None:
+    assert {name for blocks in PAGES.values() for block in blocks for name, _ in public_calls(block)} >= {
+        "penstock.run",
+        "penstock.watch",
+        "penstock.profile",
+    }
+
+
 def test_an_argument_that_does_not_exist_is_found() -> None:
     ((_, call),) = public_calls("penstock.memory(folder='x')")
     with pytest.raises(TypeError, match="folder"):
@@ -93,4 +101,5 @@ def test_the_guide_of_operators_states_what_the_runner_returns() -> None:
 
 
 def test_the_example_of_operators_is_a_valid_dataflow() -> None:
-    penstock.default_plan(barrier_flow, slots=2)
+    plan = penstock.default_plan(barrier_flow, slots=2)
+    assert plan.dataflow == barrier_flow.name and set(plan.replicas) <= {node.name for node in barrier_flow.operators}

@@ -1,4 +1,4 @@
-"""What policy auto remembers of its plans."""
+"""The memory of policy auto about its plans."""
 
 from __future__ import annotations
 
